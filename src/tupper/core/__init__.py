@@ -1,0 +1,1 @@
+"""What every other part builds on: errors, types, paths, processes. Imports nothing of ours."""

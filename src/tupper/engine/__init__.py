@@ -1,0 +1,1 @@
+"""The only layer that knows all the ones below: it composes sandboxes."""

@@ -1,0 +1,1 @@
+"""From an OCI reference to one immutable root filesystem in the store."""

@@ -1,0 +1,1 @@
+"""Namespaces, packet filters, name service and ports of sandboxes."""

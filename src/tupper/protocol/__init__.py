@@ -1,0 +1,1 @@
+"""Pure parsing and rendering of everything that travels; no I/O."""

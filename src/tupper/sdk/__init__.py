@@ -1,0 +1,1 @@
+"""The Python SDK: an HTTP client, async at the source, sync generated."""

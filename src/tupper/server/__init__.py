@@ -1,0 +1,1 @@
+"""The HTTP server: control plane, data plane proxy, background process."""
