@@ -4,9 +4,8 @@ import contextlib
 
 import pytest
 
-from tupper import CommandExitException, SandboxException, TimeoutException
-
 from e2e.cases.waiting import wait_for
+from tupper import CommandExitException, SandboxException, TimeoutException
 
 TREE = 'pgrep -f "http.server 8123|sleep 99[89]" | wc -l'
 

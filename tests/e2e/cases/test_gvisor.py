@@ -71,13 +71,17 @@ def test_tb115_watch_events_for_writes_of_the_api(sbx):
         ("ls -l /etc/hostname | wc -l", "1\n"),
         ("stat -c %F /etc", "directory\n"),
         (
-            "cd /tmp && rm -rf g h && git init -q g && git -C g -c user.name=a -c user.email=a@b "
-            "commit -q --allow-empty -m x && git clone -q --local g h && git -C h log --oneline | wc -l",
+            (
+                "cd /tmp && rm -rf g h && git init -q g && git -C g -c user.name=a -c user.email=a@b "
+                "commit -q --allow-empty -m x && git clone -q --local g h && git -C h log --oneline | wc -l"
+            ),
             "1\n",
         ),
         (
-            "mkdir -p /tmp/many && cd /tmp/many && for d in $(seq 100); do mkdir $d; "
-            "(cd $d; seq 200 | xargs touch); done; find . -type f | wc -l; cd /; rm -r /tmp/many",
+            (
+                "mkdir -p /tmp/many && cd /tmp/many && for d in $(seq 100); do mkdir $d; "
+                "(cd $d; seq 200 | xargs touch); done; find . -type f | wc -l; cd /; rm -r /tmp/many"
+            ),
             "20000\n",
         ),
     ],

@@ -1,6 +1,7 @@
 """The client's side: proxies of the user, cancelled work, lying guests, hostile trees."""
 
 import asyncio
+import contextlib
 import os
 import subprocess
 import sys
@@ -24,7 +25,9 @@ def test_tb103_proxies_of_the_user_do_not_matter(sbx):
         [sys.executable, "-c", code],
         [sys.executable, "-m", "tupper", "exec", sbx.sandbox_id, "--", "echo", "hi"],
     ):
-        result = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
+        result = subprocess.run(
+            argv, check=False, env=env, capture_output=True, text=True, timeout=60
+        )
         assert (result.stdout, result.returncode) == ("hi\n", 0), result.stderr
 
 
@@ -72,11 +75,16 @@ def test_tb107_a_guest_that_replaces_its_agent(make):
     """Root inside kills or replaces the agent: an honest end, and others live on."""
     sandbox = make()
     other = make()
-    with pytest.raises(SandboxException):
+    with contextlib.suppress(SandboxException):
         sandbox.commands.run("kill -9 1; kill -9 -1; sleep 30", user="root", timeout=20)
-        sandbox.commands.run("echo still", timeout=10)
-        raise SandboxException("the agent survived: that is fine too")
+    wait_for(lambda: not sandbox.is_running() or _answers(sandbox))
     assert other.commands.run("echo ok").stdout == "ok\n"
+
+
+def _answers(sandbox):
+    with contextlib.suppress(SandboxException):
+        return sandbox.commands.run("echo still", timeout=10).stdout == "still\n"
+    return False
 
 
 def test_guest_cannot_fill_the_host_through_the_shared_directory(make):

@@ -2,9 +2,8 @@
 
 import pytest
 
-from tupper import FilesystemEventType, SandboxException
-
 from e2e.cases.waiting import wait_for
+from tupper import FilesystemEventType, SandboxException
 
 
 def test_tb075_directories_that_appear_later(sbx):
