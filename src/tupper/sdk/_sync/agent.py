@@ -11,8 +11,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 
-from tupper.sdk._sync.control import Control
-
 from tupper.core.errors import GuestMisbehaved, TupperError
 from tupper.protocol import connect
 from tupper.sdk._io_sync import Body, Http, Reply
@@ -20,6 +18,7 @@ from tupper.sdk._shared import errors
 from tupper.sdk._shared.endpoint import AGENT_PORT
 from tupper.sdk._shared.info import Grant
 from tupper.sdk._shared.link import REQUEST_TIMEOUT_S, Answer, Ask, LinkError, Origin, Trouble
+from tupper.sdk._sync.control import Control
 
 HEALTH_TIMEOUT_S = 4.0
 PROCESS = "/process.Process/"

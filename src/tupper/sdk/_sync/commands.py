@@ -8,8 +8,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Literal, overload
 
-from tupper.sdk._sync.process import Opening, ProcessStream
-
 from tupper.core.errors import GuestMisbehaved
 from tupper.protocol import envd
 from tupper.sdk import _handles_sync as handles
@@ -20,6 +18,7 @@ from tupper.sdk._shared.output import MAX_OUTPUT_BYTES
 from tupper.sdk._shared.result import Collector
 from tupper.sdk._shared.types import CommandResult, OutputHandler, ProcessInfo
 from tupper.sdk._sync.agent import PROCESS, Agent
+from tupper.sdk._sync.process import Opening, ProcessStream
 
 SHELL = "/bin/bash"
 STDIN_PIECE = 512 * 1024  # bytes of one SendInput; the whole may be of any size

@@ -13,8 +13,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Literal, overload
 
-from tupper.sdk._sync.upload import render_body, tree_pieces, zipped
-
 from tupper.core.errors import GuestMisbehaved, TupperError
 from tupper.protocol import connect, envd
 from tupper.sdk._io_sync import Body, Reply, in_thread
@@ -32,6 +30,7 @@ from tupper.sdk._shared.types import (
 )
 from tupper.sdk._shared.untar import TreeWriter
 from tupper.sdk._sync.agent import FILESYSTEM, Agent
+from tupper.sdk._sync.upload import render_body, tree_pieces, zipped
 
 IDLE_TIMEOUT_S = 60.0  # without a byte, a transfer is given up; its length does not matter
 TREE = "/tupper/tree"
