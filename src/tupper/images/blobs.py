@@ -28,7 +28,13 @@ else:
 _CHUNK = 1024 * 1024
 _GZIP = b"\x1f\x8b"
 _SKIPPABLE = tuple(bytes([0x50 + n]) + b"\x2a\x4d\x18" for n in range(16))
-DAMAGED: tuple[type[Exception], ...] = (EOFError, OSError, zlib.error, lzma.LZMAError, zstd.ZstdError)
+DAMAGED: tuple[type[Exception], ...] = (
+    EOFError,
+    OSError,
+    zlib.error,
+    lzma.LZMAError,
+    zstd.ZstdError,
+)
 
 
 class HashingReader:

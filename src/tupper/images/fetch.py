@@ -46,6 +46,7 @@ from tupper.protocol.reference import LocalPath, RegistryName, Transport
 
 _NESTING_MAX = 4
 _WATCH_EVERY_S = 0.3
+_UNREADABLE: tuple[type[Exception], ...] = (ImageError, *DAMAGED)
 _REF_NAME = "org.opencontainers.image.ref.name"
 
 
@@ -324,7 +325,7 @@ def _sniff_archive(path: Path, shown: str) -> Transport:
                 names.add(entry.name.removeprefix(b"./"))
                 if {b"index.json", b"oci-layout"} <= names:
                     return Transport.OCI_ARCHIVE
-    except (ImageError, *DAMAGED) as error:
+    except _UNREADABLE as error:
         raise ImageRejected(f"{shown} is not a readable image archive: {error}") from error
     if b"manifest.json" in names:
         return Transport.DOCKER_ARCHIVE

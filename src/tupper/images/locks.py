@@ -43,7 +43,9 @@ def try_lock(path: Path, *, shared: bool = False) -> int | None:
 
 
 @contextlib.asynccontextmanager
-async def locked(path: Path, *, timeout_s: float, shared: bool = False) -> AsyncGenerator[None, None]:
+async def locked(
+    path: Path, *, timeout_s: float, shared: bool = False
+) -> AsyncGenerator[None, None]:
     """Hold the lock, waiting for it if necessary.
 
     Raises:
