@@ -19,7 +19,7 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator
 from pathlib import Path
 
 from tupper.core.errors import NetworkError
@@ -67,20 +67,16 @@ class Forwarding:
         """
         with self._locked() as file:
             state = _load(file)
-            changed = False
             for name in sorted(uplinks):
                 path = _CONF / name / "forwarding"
                 if _read(path) != "0":
                     continue
                 if not state:
-                    state = {"global": _read(_CONF / "all" / "forwarding"), "original": {}}
+                    state["global"] = _read(_CONF / "all" / "forwarding")
                     state["guarded"] = _guarded() if state["global"] == "0" else []
                 _original(state)[name] = "0"
                 file.write_text(json.dumps(state))
                 _write(path, "1")
-                changed = True
-            if changed:
-                file.write_text(json.dumps(state))
             return frozenset(_names(state.get("guarded")))
 
     def guarded(self) -> frozenset[str]:
@@ -109,7 +105,7 @@ class Forwarding:
             return True
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[Path]:
+    def _locked(self) -> Generator[Path]:
         try:
             make_private(self._dir)
             key = str(os.stat("/proc/thread-self/ns/net").st_ino)  # noqa: PTH116

@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import dataclasses
 import json
-import os
 import re
 from collections.abc import Collection, Coroutine, Sequence
 from pathlib import Path
@@ -46,6 +45,7 @@ _NETNS_DIR = Path("/run/netns")
 _DEVICE = "eth0"
 _TIMEOUT_S = 30.0
 _TRIES = 64
+_PAUSES_S = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128)
 _MTU_MIN, _MTU_MAX = 576, 65535
 _ANYWHERE = "1.1.1.1"  # only asked the routing table about; nothing is sent there
 
@@ -74,6 +74,8 @@ class Namespaces(Network):
         # meet the removal of the table that comes with the last sandbox.
         self._lock = asyncio.Lock()
         self._resolvers: tuple[str, ...] | None = None
+        self._leaving: list[ruleset.Member] = []
+        self._may_have_table = True  # an earlier process may have left one
 
     async def attach(self, sandbox_id: str, policy: Policy) -> Attachment:
         """See :meth:`Network.attach`."""
@@ -110,7 +112,6 @@ class Namespaces(Network):
     async def detach(self, attachment: Attachment) -> None:
         """See :meth:`Network.detach`."""
         await self._remove(str(attachment.data.get("sandbox")), str(attachment.data.get("link")))
-        await self._leave_if_last()
 
     async def update(self, attachment: Attachment, policy: Policy) -> None:
         """See :meth:`Network.update`."""
@@ -195,7 +196,7 @@ class Namespaces(Network):
         raise CapacityReached(f"no free subnet in {POOLS[pool]} after {_TRIES} tries")
 
     async def _make_netns(self, netns: str) -> None:
-        if os.path.ismount(_NETNS_DIR):  # noqa: PTH114 - not in a thread: it costs nothing
+        if _is_mounted(_NETNS_DIR):
             await _run_ip([f"netns add {netns}"])
         else:
             # The first one also mounts the directory, which two at once would do twice.
@@ -237,6 +238,7 @@ class Namespaces(Network):
     async def _admit(self, entry: Entry, uplinks: Collection[str]) -> None:
         """Let the sandbox's packets through: forwarding, our table, other firewalls."""
         async with self._lock:
+            self._may_have_table = True
             guarded = self._forwarding.ensure(uplinks)
             servers = find_resolvers()
             if not servers:
@@ -282,15 +284,15 @@ class Namespaces(Network):
             await self._expel(sandbox_id)
         except TupperError as error:
             failures.append(error)
-        lines = [f"link del {link}"] if link in interfaces() else []
         netns = self._netns_of(sandbox_id)
-        if (_NETNS_DIR / netns).exists():
-            lines.append(f"netns del {netns}")
-        for line in lines:
-            try:
-                await _run_ip([line])
-            except TupperError as error:
-                failures.append(error)
+        try:
+            await self._remove_devices(netns, link)
+        except TupperError as error:
+            failures.append(error)
+        try:
+            await self._leave_if_last()
+        except TupperError as error:
+            failures.append(error)
         left = [name for name in (link,) if name in interfaces()]
         left += [netns] if (_NETNS_DIR / netns).exists() else []
         if left:
@@ -300,27 +302,55 @@ class Namespaces(Network):
         if failures:
             raise failures[0]
 
+    async def _remove_devices(self, netns: str, link: str) -> None:
+        """Remove the namespace, and with it the link.
+
+        The kernel removes a dead namespace's devices in the background, many at once, in a few
+        milliseconds; removing a link ourselves costs 40 ms and holds everybody else up. That is
+        left for the case that a process still sits in the namespace.
+        """
+        if (_NETNS_DIR / netns).exists():
+            await _run_ip([f"netns del {netns}"])
+            for pause_s in _PAUSES_S:
+                if link not in interfaces():
+                    return
+                await asyncio.sleep(pause_s)
+        if link in interfaces():
+            try:
+                await _run_ip([f"link del {link}"])
+            except ProgramFailed:
+                if link in interfaces():
+                    raise
+
     async def _expel(self, sandbox_id: str) -> None:
-        """Take the sandbox's elements out before its subnet can be given to another."""
+        """Take the sandbox's elements out before its subnet can be given to another.
+
+        Deleting costs the kernel a grace period (17 ms), so those who leave at the same time are
+        taken out by one of them, in one transaction.
+        """
+        entry = self._state.load(sandbox_id)
+        self._state.remove(sandbox_id)
+        if entry is None:
+            return
+        member = entry.member(self._resolvers or find_resolvers())
+        self._leaving.append(member)
         async with self._lock:
-            entry = self._state.load(sandbox_id)
-            self._state.remove(sandbox_id)
-            if entry is None:
+            if member not in self._leaving:
                 return
-            if not self._state.ids():
-                return  # the whole table goes, see _leave_if_last
-            member = entry.member(self._resolvers or find_resolvers())
-            await self._apply(ruleset.render_remove(self._engine_id, member))
+            leaving, self._leaving = self._leaving, []
+            if self._state.ids():  # otherwise the whole table goes, see _leave_if_last
+                texts = (ruleset.render_remove(self._engine_id, member) for member in leaving)
+                await self._apply("".join(texts))
 
     async def _leave_if_last(self) -> None:
         """With the last sandbox the table, the rules in other firewalls and forwarding go."""
         async with self._lock:
-            if self._state.ids():
+            if self._state.ids() or not self._may_have_table:
                 return
             self._resolvers = None
             await _run_nft(ruleset.render_delete_table(self._engine_id))
             await self._firewalls.remove()
-            self._forwarding.release()
+            self._may_have_table = not self._forwarding.release()
 
 
 def find_uplinks() -> frozenset[str]:
@@ -345,6 +375,10 @@ def parse_links(text: str, prefix: str) -> dict[str, str]:
 
 def _reaches_loopback(entry: Entry) -> bool:
     return bool(entry.policy.allow_host_ports) or any(map(is_loopback, find_resolvers()))
+
+
+def _is_mounted(directory: Path) -> bool:
+    return directory.is_mount()
 
 
 def _no_ipv6() -> str:
