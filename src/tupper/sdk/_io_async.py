@@ -227,9 +227,7 @@ async def guarded(make: Callable[[], Awaitable[T]], undo: Callable[[T], Awaitabl
         raise
 
 
-async def _take_back(
-    task: asyncio.Future[T], undo: Callable[[T], Awaitable[object]]
-) -> None:
+async def _take_back(task: asyncio.Future[T], undo: Callable[[T], Awaitable[object]]) -> None:
     await asyncio.wait([task], timeout=REPLY_GRACE_S)
     if not task.done():
         task.cancel()

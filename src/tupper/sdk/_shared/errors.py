@@ -217,9 +217,7 @@ class CommandExitException(SandboxException, CommandResult[OutputT], Generic[Out
     ) -> None:
         text = f"Command exited with code {exit_code}" + (f" ({error})" if error else "")
         SandboxException.__init__(self, f"{text}\n{stderr}" if stderr else text)
-        CommandResult.__init__(
-            self, stderr, stdout, exit_code, error, signal, limit, dropped_bytes
-        )
+        CommandResult.__init__(self, stderr, stdout, exit_code, error, signal, limit, dropped_bytes)
 
 
 _BY_CODE: dict[str, type[_Reported]] = {
