@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import os
 import socket
-import struct
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -71,10 +70,10 @@ def run_in(fd, *lines, program=("ip", "-batch", "-"), check=True):
 
     def work():
         enter(fd)
+        text = "\n".join(lines) + "\n"
         return subprocess.run(
-            program, input="\n".join(lines) + "\n", text=True, capture_output=True, timeout=30,
-            pass_fds=range(3, 64) if False else (),
-        )  # fmt: skip
+            program, input=text, text=True, capture_output=True, timeout=30, check=False
+        )
 
     done = in_thread(work)
     if check and done.returncode:
@@ -159,7 +158,9 @@ def _query(server, timeout_s):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.settimeout(timeout_s)
         sock.connect((server, 53))
-        sock.send(b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x04name\x04test\x00\x00\x01\x00\x01")
+        sock.send(
+            b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x04name\x04test\x00\x00\x01\x00\x01"
+        )
         return socket.inet_ntoa(sock.recv(2048)[-4:])
 
 
