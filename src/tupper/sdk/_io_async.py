@@ -20,12 +20,14 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Iterable,
     Iterator,
 )
 from typing import IO, TypeVar
 
 import httpx2
 
+from tupper.sdk._shared.errors import as_bytes
 from tupper.sdk._shared.link import (
     BODY_MAX,
     CONNECT_TIMEOUT_S,
@@ -185,6 +187,16 @@ async def read_pieces(source: IO[bytes] | IO[str], size: int) -> AsyncIterator[b
     """The bytes of a file object; text is encoded as UTF-8. Reads in a thread."""
     while piece := await asyncio.to_thread(source.read, size):
         yield piece.encode() if isinstance(piece, str) else piece
+
+
+async def iterate(source: AsyncIterable[bytes] | Iterable[bytes]) -> AsyncIterator[bytes]:
+    """The pieces of either kind of iterable."""
+    if isinstance(source, AsyncIterable):
+        async for piece in source:
+            yield as_bytes(piece)
+    else:
+        for piece in source:
+            yield as_bytes(piece)
 
 
 async def in_thread(function: Callable[[], T]) -> T:
