@@ -17,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 _BLOCK = re.compile(r"^```python(?P<marks>[^\n]*)\n(?P<code>.*?)^```", re.MULTILINE | re.DOTALL)
 _RUN_TIMEOUT_S = 300
+_NOTES = "design"  # notation for developers, not code to run
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Snippet:
 def find_snippets(root: Path = ROOT) -> Iterator[Snippet]:
     """All Python blocks of all pages."""
     for page in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
-        if not page.is_file():
+        if not page.is_file() or page.parent.name == _NOTES:
             continue
         content = page.read_text()
         for match in _BLOCK.finditer(content):
