@@ -14,7 +14,9 @@ def host_traces():
     paths = find_paths()
     home = str(paths.data)
     found = {f"child {pid} {name}" for pid, name in children(os.getpid())}
-    found |= {f"mount {place}" for place in mounts() if place.startswith((home, str(paths.runtime)))}
+    found |= {
+        f"mount {place}" for place in mounts() if place.startswith((home, str(paths.runtime)))
+    }
     found |= {f"loop {file}" for file in loop_files() if file.startswith(home)}
     found |= {f"socket {p.name}" for p in (paths.runtime / "s").glob("*.sock")}
     engine_id = read(paths.data / "engine-id").strip()

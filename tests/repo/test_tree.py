@@ -79,8 +79,11 @@ def test_the_agent_depends_on_the_standard_library_alone():
     foreign = [
         (name, path)
         for name in tracked("agent/*.go", "agent/**/*.go")
-        for path in re.findall(r'^\s*(?:import\s+)?(?:\w+\s+)?"([^"\n]+\.[^"\n]+/[^"\n]+)"$',
-                               (ROOT / name).read_text(), re.MULTILINE)
+        for path in re.findall(
+            r'^\s*(?:import\s+)?(?:\w+\s+)?"([^"\n]+\.[^"\n]+/[^"\n]+)"$',
+            (ROOT / name).read_text(),
+            re.MULTILINE,
+        )
         if not path.startswith("tupper.dev/agent")
     ]
     assert foreign == []
@@ -88,7 +91,9 @@ def test_the_agent_depends_on_the_standard_library_alone():
 
 def test_only_one_module_starts_processes():
     allowed = {"src/tupper/core/process.py"}
-    starts = re.compile(r"\bsubprocess\.(?:run|Popen|call|check_\w+)|create_subprocess|os\.(?:system|popen|fork|exec\w+|spawn\w+|posix_spawn\w*)\(")
+    starts = re.compile(
+        r"\bsubprocess\.(?:run|Popen|call|check_\w+)|create_subprocess|os\.(?:system|popen|fork|exec\w+|spawn\w+|posix_spawn\w*)\("
+    )
     found = [
         name
         for name in tracked("src/*.py", "src/**/*.py")
@@ -98,7 +103,9 @@ def test_only_one_module_starts_processes():
 
 
 def test_only_one_module_of_the_command_line_prints():
-    prints = re.compile(r"^\s*(?:print\(|click\.(?:echo|secho)\(|sys\.std(?:out|err)\.)", re.MULTILINE)
+    prints = re.compile(
+        r"^\s*(?:print\(|click\.(?:echo|secho)\(|sys\.std(?:out|err)\.)", re.MULTILINE
+    )
     found = [
         name
         for name in tracked("src/tupper/cli/*.py")

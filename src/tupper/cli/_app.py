@@ -118,11 +118,13 @@ def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:  # n
     ctx.exit()
 
 
-@click.group(
-    cls=LazyGroup, verbs=VERBS, context_settings={"help_option_names": ["-h", "--help"]}
-)
+@click.group(cls=LazyGroup, verbs=VERBS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version,
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_version,
     help="Print the version and exit.",
 )
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")

@@ -12,6 +12,8 @@ from typing import TypeVar
 
 import click
 
+from tupper import Mount
+
 F = TypeVar("F", bound=Callable[..., object])
 
 _UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -63,12 +65,8 @@ class Pair(click.ParamType[tuple[str, str]]):
         return key, rest
 
 
-def read_mount(value: str) -> dict[str, object]:
-    """``HOST:GUEST[:ro]`` as the SDK wants it.
-
-    Shape:
-        ``{"host_path": str, "guest_path": str, "read_only": bool}``
-    """
+def read_mount(value: str) -> Mount:
+    """``HOST:GUEST[:ro]`` as the SDK wants it."""
     host, colon, guest = value.partition(":")
     guest, _, mode = guest.partition(":")
     if not (host and colon and guest.startswith("/")) or mode not in {"", "ro", "rw"}:
@@ -76,7 +74,7 @@ def read_mount(value: str) -> dict[str, object]:
             f"{value!r} is not of the form HOST:GUEST or HOST:GUEST:ro, GUEST absolute",
             param_hint="--mount",
         )
-    return {"host_path": host, "guest_path": guest, "read_only": mode == "ro"}
+    return Mount(host, guest, read_only=mode == "ro")
 
 
 def read_port(value: str) -> tuple[int, int]:
@@ -114,29 +112,49 @@ def creation_options(function: F) -> F:
             click.option("--disk", metavar="SIZE", help="Such as 10g."),
             click.option("--pids", type=int, metavar="N", help="Most processes inside."),
             click.option(
-                "--mount", "mounts", multiple=True, metavar="HOST:GUEST[:ro]",
+                "--mount",
+                "mounts",
+                multiple=True,
+                metavar="HOST:GUEST[:ro]",
                 help="A directory of this host; repeatable.",
             ),
             click.option(
-                "-p", "--port", "ports", multiple=True, metavar="[HOST:]GUEST",
+                "-p",
+                "--port",
+                "ports",
+                multiple=True,
+                metavar="[HOST:]GUEST",
                 help="Publish a port on 127.0.0.1; repeatable.",
             ),
             click.option(
-                "-e", "--env", "envs", type=Pair(), multiple=True, metavar="KEY=VALUE",
+                "-e",
+                "--env",
+                "envs",
+                type=Pair(),
+                multiple=True,
+                metavar="KEY=VALUE",
                 help="Environment inside; repeatable.",
             ),
             click.option(
-                "-l", "--label", "labels", type=Pair(), multiple=True, metavar="KEY=VALUE",
+                "-l",
+                "--label",
+                "labels",
+                type=Pair(),
+                multiple=True,
+                metavar="KEY=VALUE",
                 help="Metadata to find it again; repeatable.",
             ),
             click.option("-u", "--user", help="Default user inside."),
             click.option("-w", "--workdir", metavar="DIR", help="Default directory inside."),
+            click.option("--internet/--no-internet", default=None, help="Access to the internet."),
             click.option(
-                "--internet/--no-internet", default=None, help="Access to the internet."
-            ),
-            click.option(
-                "-O", "--backend-option", "backend_options", type=Pair(), multiple=True,
-                metavar="KEY=VALUE", help="For the backend itself; repeatable.",
+                "-O",
+                "--backend-option",
+                "backend_options",
+                type=Pair(),
+                multiple=True,
+                metavar="KEY=VALUE",
+                help="For the backend itself; repeatable.",
             ),
         ],
         function,
@@ -160,14 +178,29 @@ def creation_arguments(options: dict[str, object]) -> dict[str, object]:
     What was not given is left out, so that profiles and defaults of the SDK apply.
     """
     arguments: dict[str, object] = {}
-    for name in ("template", "image", "name", "profile", "backend", "min_isolation", "cpus",
-                 "memory", "disk", "pids", "user", "workdir"):
+    for name in (
+        "template",
+        "image",
+        "name",
+        "profile",
+        "backend",
+        "min_isolation",
+        "cpus",
+        "memory",
+        "disk",
+        "pids",
+        "user",
+        "workdir",
+    ):
         if options.get(name) is not None:
             arguments[name] = options[name]
     if options.get("internet") is not None:
         arguments["allow_internet_access"] = options["internet"]
-    for name, target in (("envs", "envs"), ("labels", "metadata"),
-                         ("backend_options", "backend_options")):
+    for name, target in (
+        ("envs", "envs"),
+        ("labels", "metadata"),
+        ("backend_options", "backend_options"),
+    ):
         if pairs := options.get(name):
             arguments[target] = dict(pairs)  # type: ignore[call-overload]
     mounts, ports = options.get("mounts"), options.get("ports")

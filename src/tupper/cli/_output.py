@@ -93,8 +93,10 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Aligned columns under a heading; numbers to the right."""
     cells = [[safe(str(cell)) for cell in row] for row in rows]
     widths = [max([len(c), *(len(row[i]) for row in cells)]) for i, c in enumerate(columns)]
-    right = [bool(rows) and all(isinstance(row[i], int | float) for row in rows)
-             for i in range(len(columns))]
+    right = [
+        bool(rows) and all(isinstance(row[i], int | float) for row in rows)
+        for i in range(len(columns))
+    ]
 
     def line(row: Sequence[str]) -> str:
         parts = [

@@ -63,8 +63,10 @@ def run_inside(
 
     async def main() -> int:
         box = await attach_async(sandbox)
-        body = _in_terminal(box, start, interactive=interactive) if tty else _in_pipes(
-            box, start, interactive=interactive
+        body = (
+            _in_terminal(box, start, interactive=interactive)
+            if tty
+            else _in_pipes(box, start, interactive=interactive)
         )
         try:
             async with asyncio.timeout(timeout_s):

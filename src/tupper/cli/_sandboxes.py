@@ -91,9 +91,7 @@ def all_running(labels: Mapping[str, str] | None = None) -> list[SandboxInfo]:
 
 def all_ended(labels: Mapping[str, str] | None = None) -> list[SandboxInfo]:
     """Everything that ended during the last day."""
-    return _all(
-        SandboxQuery(metadata=dict(labels) if labels else None, state=[SandboxState.ENDED])
-    )
+    return _all(SandboxQuery(metadata=dict(labels) if labels else None, state=[SandboxState.ENDED]))
 
 
 def _all(query: SandboxQuery) -> list[SandboxInfo]:

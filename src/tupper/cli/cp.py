@@ -119,7 +119,6 @@ def safe_name(source: Place) -> str:
 
 def _is_directory_inside(place: Place, user: str | None) -> bool:
 
-
     try:
         return attach(place.sandbox).files.get_info(place.path, user=user).type is FileType.DIR
     except NotFoundException:

@@ -12,13 +12,19 @@ from tupper.cli._sandboxes import create_with_progress, info_as_json
 @click.command()
 @creation_options
 @click.option(
-    "--timeout", type=Span(may_be_never=True), metavar="TIME",
+    "--timeout",
+    type=Span(may_be_never=True),
+    metavar="TIME",
     help="Its whole life: 90s, 5m, 2h, 1d or never [5m].",
 )
 @click.option("--idle-timeout", type=Span(), metavar="TIME", help="End it after so long unused.")
 @listing_options
 def create(
-    *, timeout: float | None, idle_timeout: float | None, as_json: bool, quiet: bool,
+    *,
+    timeout: float | None,
+    idle_timeout: float | None,
+    as_json: bool,
+    quiet: bool,
     **options: object,
 ) -> None:
     """Create a sandbox and print its id."""

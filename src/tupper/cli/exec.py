@@ -22,8 +22,15 @@ from tupper.cli._process import run_inside, start_inside
 @click.argument("sandbox")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def exec_command(
-    *, sandbox: str, command: tuple[str, ...], interactive: bool, tty: bool, detach: bool,
-    user: str | None, workdir: str | None, envs: tuple[tuple[str, str], ...],
+    *,
+    sandbox: str,
+    command: tuple[str, ...],
+    interactive: bool,
+    tty: bool,
+    detach: bool,
+    user: str | None,
+    workdir: str | None,
+    envs: tuple[tuple[str, str], ...],
     timeout: float | None,
 ) -> int:
     """Run COMMAND in SANDBOX and stream its output.
@@ -37,6 +44,12 @@ def exec_command(
         _output.result(str(pid))
         return 0
     return run_inside(
-        sandbox, command, interactive=interactive, tty=tty, timeout_s=timeout, user=user,
-        cwd=workdir, envs=dict(envs),
+        sandbox,
+        command,
+        interactive=interactive,
+        tty=tty,
+        timeout_s=timeout,
+        user=user,
+        cwd=workdir,
+        envs=dict(envs),
     )

@@ -76,4 +76,6 @@ def prune(*, as_json: bool) -> None:
         return
     removed, freed = pruned.get("removed"), pruned.get("freedBytes")
     count = len(removed) if isinstance(removed, list) else 0  # pyright: ignore[reportUnknownArgumentType]
-    _output.result(f"removed {count} images, {_output.size(freed if isinstance(freed, int) else 0)}")
+    _output.result(
+        f"removed {count} images, {_output.size(freed if isinstance(freed, int) else 0)}"
+    )

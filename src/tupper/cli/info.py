@@ -39,8 +39,11 @@ def _describe(info: SandboxInfo) -> dict[str, object]:
         "started": info.started_at.isoformat(timespec="seconds"),
         "ends": info.end_at.isoformat(timespec="seconds"),
         "idle timeout": _output.span(info.idle_timeout) if info.idle_timeout else "",
-        "internet": "" if info.allow_internet_access is None else
-        "yes" if info.allow_internet_access else "no",
+        "internet": ""
+        if info.allow_internet_access is None
+        else "yes"
+        if info.allow_internet_access
+        else "no",
         "ports": ", ".join(f"{inside} at {outside}" for inside, outside in info.ports.items()),
         "labels": ", ".join(f"{key}={value}" for key, value in info.metadata.items()),
         "ended because": ": ".join(p for p in (info.end_reason, info.end_detail) if p),

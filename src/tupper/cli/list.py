@@ -12,7 +12,12 @@ from tupper.cli._sandboxes import all_ended, all_running, info_as_json
 
 @click.command(name="list")
 @click.option(
-    "-l", "--label", "labels", type=Pair(), multiple=True, metavar="KEY=VALUE",
+    "-l",
+    "--label",
+    "labels",
+    type=Pair(),
+    multiple=True,
+    metavar="KEY=VALUE",
     help="Only those with this metadata; repeatable.",
 )
 @click.option("--ended", is_flag=True, help="Those that ended during the last day, and why.")
@@ -36,9 +41,15 @@ def list_sandboxes(
 
 def _row(info: SandboxInfo) -> tuple[object, ...]:
     return (
-        info.sandbox_id, _name(info), _source(info), info.state.value,
-        _output.span(_output.since(info.started_at)), _left(info), info.cpu_count,
-        f"{info.memory_mb} MiB", info.backend or "",
+        info.sandbox_id,
+        _name(info),
+        _source(info),
+        info.state.value,
+        _output.span(_output.since(info.started_at)),
+        _left(info),
+        info.cpu_count,
+        f"{info.memory_mb} MiB",
+        info.backend or "",
     )
 
 

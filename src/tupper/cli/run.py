@@ -20,7 +20,11 @@ _SPARE_S = 300.0
 @click.option("--timeout", type=Span(), metavar="TIME", help="End the command after so long.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
-    *, interactive: bool, tty: bool, timeout: float | None, command: tuple[str, ...],
+    *,
+    interactive: bool,
+    tty: bool,
+    timeout: float | None,
+    command: tuple[str, ...],
     **options: object,
 ) -> int:
     """Run COMMAND in a new sandbox, stream its output, and leave nothing behind.

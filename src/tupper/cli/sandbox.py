@@ -6,8 +6,23 @@ import click
 
 from tupper.cli._app import VERBS, LazyGroup
 
-_NAMES = ("create", "list", "info", "exec", "shell", "cp", "read", "write", "watch", "port",
-          "logs", "stats", "timeout", "kill", "run")
+_NAMES = (
+    "create",
+    "list",
+    "info",
+    "exec",
+    "shell",
+    "cp",
+    "read",
+    "write",
+    "watch",
+    "port",
+    "logs",
+    "stats",
+    "timeout",
+    "kill",
+    "run",
+)
 
 
 @click.group(cls=LazyGroup, verbs={name: VERBS[name] for name in _NAMES})

@@ -39,6 +39,10 @@ def stats(*, sandboxes: tuple[str, ...], as_json: bool, quiet: bool) -> None:
 
 def _row(name: str, usage: SandboxMetrics) -> tuple[object, ...]:
     return (
-        name, f"{usage.cpu_used_pct:.1f}", _output.size(usage.mem_used),
-        _output.size(usage.mem_total), _output.size(usage.disk_used), _output.size(usage.disk_total),
+        name,
+        f"{usage.cpu_used_pct:.1f}",
+        _output.size(usage.mem_used),
+        _output.size(usage.mem_total),
+        _output.size(usage.disk_used),
+        _output.size(usage.disk_total),
     )

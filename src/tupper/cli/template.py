@@ -18,19 +18,28 @@ def template() -> None:
 @template.command()
 @click.argument("name")
 @click.option(
-    "-f", "--file", "dockerfile", type=click.Path(path_type=Path, dir_okay=False),
+    "-f",
+    "--file",
+    "dockerfile",
+    type=click.Path(path_type=Path, dir_okay=False),
     help="A Dockerfile; without it NAME is one of tupper's own recipes.",
 )
 @click.option(
-    "--context", type=click.Path(path_type=Path, file_okay=False, exists=True),
+    "--context",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
     help="What COPY copies from [the Dockerfile's directory].",
 )
 @click.option("--build-arg", "build_args", type=Pair(), multiple=True, metavar="KEY=VALUE")
 @click.option("--force", is_flag=True, help="Build again although nothing has changed.")
 @click.option("-q", "--quiet", is_flag=True, help="No output of the build.")
 def build(
-    *, name: str, dockerfile: Path | None, context: Path | None,
-    build_args: tuple[tuple[str, str], ...], force: bool, quiet: bool,
+    *,
+    name: str,
+    dockerfile: Path | None,
+    context: Path | None,
+    build_args: tuple[tuple[str, str], ...],
+    force: bool,
+    quiet: bool,
 ) -> None:
     """Build the template NAME; the steps of a Dockerfile run inside sandboxes.
 

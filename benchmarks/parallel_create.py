@@ -1,0 +1,32 @@
+"""Many sandboxes at once, against as many parallel ``runsc run --detach``."""
+
+import argparse
+from concurrent.futures import ThreadPoolExecutor
+
+from benchmarks.harness import compare, timed
+from benchmarks.raw import raw_runsc
+from tupper import Sandbox
+
+
+def measure(options: argparse.Namespace) -> dict[str, object]:
+    count = options.count
+    extra = {"backend_options": {"platform": options.platform}} if options.platform else {}
+    times: dict[str, list[float]] = {"create_all": [], "runsc_all": []}
+    with raw_runsc(options.platform) as raw, ThreadPoolExecutor(count) as pool:
+        for turn in range(3):
+            made: list[Sandbox] = []
+            started: list[str] = []
+            ours = timed(
+                lambda: made.extend(pool.map(lambda _: Sandbox.create(**extra), range(count)))
+            )  # noqa: B023
+            list(pool.map(lambda sandbox: sandbox.kill(), made))
+            theirs = timed(
+                lambda: started.extend(
+                    pool.map(lambda _: raw.start("/bin/sleep", "1000000"), range(count))
+                )
+            )  # noqa: B023
+            list(pool.map(raw.delete, started))
+            if turn:
+                times["create_all"].append(ours)
+                times["runsc_all"].append(theirs)
+    return {"count": count, **compare(times, "create_all", "runsc_all")}
