@@ -52,8 +52,8 @@ def _memory_of_large(sbx: Sandbox, file: object) -> dict[str, object]:
     peak = dict(before)
 
     def look() -> None:
-        for pid in peak:
-            peak[pid] = max(peak[pid], rss_bytes(pid))
+        for pid, highest in peak.items():
+            peak[pid] = max(highest, rss_bytes(pid))
 
     file.seek(0)
     sbx.files.write("/home/user/large", file)

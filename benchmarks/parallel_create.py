@@ -12,20 +12,23 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
     count = options.count
     extra = {"backend_options": {"platform": options.platform}} if options.platform else {}
     times: dict[str, list[float]] = {"create_all": [], "runsc_all": []}
+    made: list[Sandbox] = []
+    started: list[str] = []
     with raw_runsc(options.platform) as raw, ThreadPoolExecutor(count) as pool:
+
+        def create_all() -> None:
+            made.extend(pool.map(lambda _: Sandbox.create(**extra), range(count)))
+
+        def start_all() -> None:
+            started.extend(pool.map(lambda _: raw.start("/bin/sleep", "1000000"), range(count)))
+
         for turn in range(3):
-            made: list[Sandbox] = []
-            started: list[str] = []
-            ours = timed(
-                lambda: made.extend(pool.map(lambda _: Sandbox.create(**extra), range(count)))
-            )  # noqa: B023
-            list(pool.map(lambda sandbox: sandbox.kill(), made))
-            theirs = timed(
-                lambda: started.extend(
-                    pool.map(lambda _: raw.start("/bin/sleep", "1000000"), range(count))
-                )
-            )  # noqa: B023
+            ours = timed(create_all)
+            list(pool.map(Sandbox.kill, made))
+            theirs = timed(start_all)
             list(pool.map(raw.delete, started))
+            made.clear()
+            started.clear()
             if turn:
                 times["create_all"].append(ours)
                 times["runsc_all"].append(theirs)

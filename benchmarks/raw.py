@@ -109,7 +109,7 @@ def _config(rootfs: Path, args: Sequence[str]) -> dict[str, object]:
             "args": list(args),
             "env": _ENV,
             "cwd": "/",
-            "capabilities": {kind: capabilities for kind in ("bounding", "effective", "permitted")},
+            "capabilities": dict.fromkeys(("bounding", "effective", "permitted"), capabilities),
         },
         "root": {"path": str(rootfs), "readonly": False},
         "hostname": "raw",

@@ -42,7 +42,7 @@ def _life(extra: dict[str, object]) -> None:
 
 
 def _places() -> set[str]:
-    """Namespaces, links and sockets of everybody; what is new afterwards is a leak, or a neighbour's."""
+    """Namespaces, links, sockets: what is new afterwards is a leak, or a neighbour's."""
     found = {f"netns {p.name}" for p in Path("/run/netns").glob("*")}
     found |= {f"link {p.name}" for p in Path("/sys/class/net").glob("*")}
     paths = find_paths()

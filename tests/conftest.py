@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+
 from traces import host_traces, settle
 
 TESTS = Path(__file__).parent

@@ -14,7 +14,8 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "sdk.md"
 _HEAD = """# SDK reference
 
-Written from the docstrings by `make docs`. `AsyncSandbox` has the same members as `Sandbox`; the calls that talk to a sandbox are awaited.
+Written from the docstrings by `make docs`. `AsyncSandbox` has the same members as `Sandbox`; the
+calls that talk to a sandbox are awaited.
 """
 _PARTS = ("commands", "files", "pty")
 
@@ -27,9 +28,9 @@ def render() -> str:
     sections.append("## Values\n")
     for name in sorted(tupper.__all__):
         value = getattr(tupper, name)
-        if inspect.isclass(value) and name not in {"Sandbox", "AsyncSandbox"}:
-            if not issubclass(value, BaseException):
-                sections.append(f"### {name}\n\n{_doc(value)}\n")
+        is_value = inspect.isclass(value) and not issubclass(value, BaseException)
+        if is_value and name not in {"Sandbox", "AsyncSandbox"}:
+            sections.append(f"### {name}\n\n{_doc(value)}\n")
     sections.append("## Exceptions\n")
     for name in sorted(tupper.__all__):
         value = getattr(tupper, name)
@@ -54,7 +55,8 @@ def _section(title: str, kind: type) -> Iterator[str]:
         if name.startswith("_") or not _doc(member):
             continue
         if callable(member):
-            yield f"### {title}.{name}\n\n```python no-run\n{_signature(name, member)}\n```\n\n{_doc(member)}\n"
+            code = f"```python no-run\n{_signature(name, member)}\n```"
+            yield f"### {title}.{name}\n\n{code}\n\n{_doc(member)}\n"
         elif isinstance(member, property):
             yield f"### {title}.{name}\n\n{_doc(member)}\n"
 

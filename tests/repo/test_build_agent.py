@@ -1,6 +1,7 @@
 """The build hook compiles what it must, and only that."""
 
 import pytest
+
 from repo.tool import load_tool
 
 build = load_tool("build_agent")

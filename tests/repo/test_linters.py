@@ -1,6 +1,7 @@
 """What ``make check`` runs, as tests: a change that a reviewer's tools refuse fails here."""
 
 import pytest
+
 from repo.tool import load_tool
 
 check = load_tool("check")

@@ -1,6 +1,7 @@
 """The Python blocks of README and docs run as they stand."""
 
 import pytest
+
 from repo.tool import load_tool
 
 snippets = load_tool("run_snippets")

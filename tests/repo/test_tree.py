@@ -5,6 +5,7 @@ import re
 import subprocess
 
 import pytest
+
 from repo.tool import ROOT
 
 MAX_LINES = 800

@@ -25,6 +25,7 @@ from tupper.cli import _output
 TUPPER_FAILED = 125
 DEADLINE = 124
 INTERRUPTED = 130
+BROKEN_PIPE = 141  # as a shell says it: 128 + SIGPIPE
 _PASSES_CODE_ON = frozenset({"run", "exec", "shell"})
 
 
@@ -60,6 +61,7 @@ VERBS: Mapping[str, Verb] = {
         ("image", "image", "image", "Pull, list and remove images."),
         ("template", "template", "template", "Build, list and remove templates."),
         ("serve", "serve", "serve", "Serve the API in the foreground, also over TCP."),
+        ("key", "key", "key", "Make, list and remove API keys for clients over TCP."),
         ("config", "config", "config", "Show the configuration and where it comes from."),
         ("sandbox", "sandbox", "sandbox", "The verbs on sandboxes, as a group."),
     )
@@ -165,7 +167,7 @@ def _run(arguments: list[str]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return failed
+        return BROKEN_PIPE
     except Exception as problem:  # noqa: BLE001 - the edge: every error becomes text here
         if "--debug" in arguments:
             _output.traceback()

@@ -12,40 +12,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shlex
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
-from tupper import AsyncSandbox, CommandExitException
+from tupper import AsyncSandbox, CommandExitException, TimeoutException
 from tupper.cli import _output
 from tupper.cli._app import DEADLINE
 from tupper.cli._sandboxes import attach, attach_async
+from tupper.cli._streams import Start, Streams, parse_words
 from tupper.cli._terminal import raw_terminal, terminal_size, watch_size
+from tupper.protocol import envd
+from tupper.sdk._handles_async import AsyncCommandHandle
 
 _CHUNK = 64 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class _Start:
-    """How a command starts; None and empty leave it to the sandbox."""
-
-    line: str
-    user: str | None
-    cwd: str | None
-    envs: Mapping[str, str]
-
-
-def shell_line(command: Sequence[str]) -> str:
-    """What the shell inside is given: several words unchanged, a single one as it is."""
-    words = list(command[1:] if command[:1] == ("--",) else command)
-    return words[0] if len(words) == 1 else shlex.join(words)
+_EOF_KEY = b"\x04"  # Ctrl-D, the end of input in a terminal. Source: termios(3), VEOF.
 
 
 def run_inside(
     sandbox: str,
-    command: Sequence[str],
+    words: Sequence[str],
     *,
     interactive: bool = False,
     tty: bool = False,
@@ -56,22 +43,39 @@ def run_inside(
 ) -> int:
     """Run to the end.
 
+    Args:
+        sandbox: its id, the beginning of one, or its name.
+        words: see :func:`~tupper.cli._streams.parse_words`.
+        interactive: pass our standard input on.
+        tty: give it a terminal.
+        timeout_s: until it and its children are ended.
+        user: who runs it.
+        cwd: where.
+        envs: on top of the sandbox's.
+
     Returns:
         Its exit code, or 124 if the time limit was over.
     """
-    start = _Start(shell_line(command), user, cwd, dict(envs or {}))
+    program, args = parse_words(tuple(words))
+    start = Start(program, args, user, cwd, dict(envs or {}), interactive, timeout_s)
+    if tty:
+        terminal = {"TERM": os.environ.get("TERM", "xterm-256color")}
+        start = replace(
+            start, size=terminal_size(), has_stdin=True, envs=terminal | dict(start.envs)
+        )
 
     async def main() -> int:
         box = await attach_async(sandbox)
-        body = (
-            _in_terminal(box, start, interactive=interactive)
-            if tty
-            else _in_pipes(box, start, interactive=interactive)
-        )
         try:
-            async with asyncio.timeout(timeout_s):
-                return await body
-        except TimeoutError:
+            return await _follow(box, start, interactive=interactive)
+        except CommandExitException as stopped:
+            if not isinstance(stopped.stderr, str) and stopped.error:
+                _output.note(f"tupper: {stopped.error}")
+            return stopped.exit_code
+        except TimeoutException as late:
+            # Its subclasses say that the sandbox is gone, which is another matter.
+            if timeout_s is None or type(late) is not TimeoutException:
+                raise
             _output.note(f"tupper: the command did not end within {timeout_s:g} s and was killed")
             return DEADLINE
 
@@ -80,97 +84,67 @@ def run_inside(
 
 def start_inside(
     sandbox: str,
-    command: Sequence[str],
+    words: Sequence[str],
     *,
     user: str | None,
     cwd: str | None,
     envs: Mapping[str, str],
 ) -> int:
     """Start and leave running; its pid."""
-    box = attach(sandbox)
-    handle = box.commands.run(
-        shell_line(command), background=True, timeout=0, user=user, cwd=cwd, envs=dict(envs)
+    program, args = parse_words(tuple(words))
+    handle = attach(sandbox).commands.run(
+        [program, *args], background=True, timeout=0, user=user, cwd=cwd, envs=dict(envs)
     )
     handle.disconnect()
     return handle.pid
 
 
-async def _in_pipes(box: AsyncSandbox, start: _Start, *, interactive: bool) -> int:
-    handle = await box.commands.run(
-        start.line,
-        background=True,
-        stdin=interactive,
-        timeout=0,
-        user=start.user,
-        cwd=start.cwd,
-        envs=dict(start.envs),
-        on_stdout=_output.text,
-        on_stderr=lambda chunk: _output.data(chunk.encode(), to_stderr=True),
-    )
+async def _follow(box: AsyncSandbox, start: Start, *, interactive: bool) -> int:
+    handle = await Streams.of(box).start(start, _show)
 
     async def send(chunk: bytes) -> None:
         if chunk:
-            await box.commands.send_stdin(handle.pid, chunk)
+            await handle.send_stdin(chunk)
+        elif start.size is not None:
+            await handle.send_stdin(_EOF_KEY)
         else:
-            await box.commands.close_stdin(handle.pid)
-
-    async with _killed_on_failure(handle.kill), _stdin_to(send if interactive else None):
-        return await _exit_code(handle.wait())
-
-
-async def _in_terminal(box: AsyncSandbox, start: _Start, *, interactive: bool) -> int:
-    handle = await box.pty.create(
-        terminal_size(),
-        on_data=_output.data,
-        user=start.user,
-        cwd=start.cwd,
-        envs={"TERM": os.environ.get("TERM", "xterm-256color"), **start.envs},
-        timeout=0,
-        cmd=start.line or None,
-    )
-
-    async def send(chunk: bytes) -> None:
-        # End of input is a character in a terminal: Ctrl-D (Source: termios(3), VEOF).
-        await box.pty.send_stdin(handle.pid, chunk or b"\x04")
+            await handle.close_stdin()
 
     async def resize() -> None:
         await box.pty.resize(handle.pid, terminal_size())
 
-    async with (
-        _killed_on_failure(handle.kill),
-        watch_size(resize),
-        _stdin_to(send if interactive else None),
-    ):
-        with raw_terminal() if interactive else contextlib.nullcontext():
-            return await _exit_code(handle.wait())
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(_killed_on_failure(handle))
+        if start.size is not None:
+            await stack.enter_async_context(watch_size(resize))
+        if interactive:
+            await stack.enter_async_context(_stdin_to(send))
+            if start.size is not None:
+                stack.enter_context(raw_terminal())
+        await handle.wait()
+    return 0
 
 
-async def _exit_code(ended: Awaitable[object]) -> int:
-    try:
-        result = await ended
-    except CommandExitException as stopped:
-        return stopped.exit_code
-    code = getattr(result, "exit_code", 0)
-    return code if isinstance(code, int) else 0
+def _show(event: envd.ProcessData) -> None:
+    _output.data(event.data, to_stderr=event.stream is envd.Stream.STDERR)
 
 
 @contextlib.asynccontextmanager
-async def _killed_on_failure(kill: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
-    """End the command inside if we stop waiting for it: Ctrl-C, a time limit, an error."""
+async def _killed_on_failure(handle: AsyncCommandHandle[str]) -> AsyncIterator[None]:
+    """End the command inside if we stop waiting for it: Ctrl-C, a broken pipe, an error."""
     try:
         yield
+    except CommandExitException:
+        raise
     except BaseException:
         with contextlib.suppress(Exception):
-            await asyncio.shield(asyncio.ensure_future(kill()))
+            await asyncio.shield(asyncio.ensure_future(handle.kill()))
         raise
 
 
 @contextlib.asynccontextmanager
-async def _stdin_to(send: Callable[[bytes], Awaitable[None]] | None) -> AsyncIterator[None]:
-    """Pass our standard input on; an empty chunk is its end. Nothing is read without ``send``."""
-    if send is None or sys.stdin is None:
-        yield
-        return
+async def _stdin_to(send: Callable[[bytes], Awaitable[None]]) -> AsyncIterator[None]:
+    """Pass our standard input on; an empty chunk is its end."""
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[bytes] = asyncio.Queue(maxsize=4)
 
@@ -180,7 +154,7 @@ async def _stdin_to(send: Callable[[bytes], Awaitable[None]] | None) -> AsyncIte
             try:
                 chunk = os.read(sys.stdin.fileno(), _CHUNK)
                 asyncio.run_coroutine_threadsafe(chunks.put(chunk), loop).result()
-            except (OSError, ValueError, RuntimeError, asyncio.CancelledError):
+            except (OSError, ValueError, AttributeError, RuntimeError):
                 return
             if not chunk:
                 return
@@ -196,5 +170,6 @@ async def _stdin_to(send: Callable[[bytes], Awaitable[None]] | None) -> AsyncIte
         yield
     finally:
         task.cancel()
+        # A command that has ended takes no more input; that is not an error of ours.
         with contextlib.suppress(Exception, asyncio.CancelledError):
             await task

@@ -8,8 +8,14 @@ from dataclasses import fields
 from enum import Enum
 from typing import Any
 
-from tupper import AsyncSandbox, Sandbox, SandboxInfo, SandboxNotFoundException, SandboxQuery
-from tupper import SandboxState
+from tupper import (
+    AsyncSandbox,
+    Sandbox,
+    SandboxInfo,
+    SandboxNotFoundException,
+    SandboxQuery,
+    SandboxState,
+)
 from tupper.cli import _output
 
 # Connecting extends a life that would end sooner than this, so that looking does not.
