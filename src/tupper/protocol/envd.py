@@ -5,8 +5,8 @@ come as numbers or strings, bytes as base64, unknown fields are ignored). What c
 comes from a guest that may lie: every field is checked for its type and its range, and a wrong one
 is :class:`~tupper.core.errors.GuestMisbehaved`. Text is always printable as UTF-8.
 
-Our extra keys, ignored by other clients: ``offset`` of a data event (bytes of that stream before
-it), ``gap`` (bytes that were lost before it), ``signal`` and ``limit`` of an end event.
+Our extras, ignored by other clients: ``offset`` of a data event (bytes of that stream before it),
+the ``gap`` event (bytes of a stream that are no longer kept), ``signal`` and ``limit`` of an end.
 
 Source: the protocol of envd 0.6.13, process.proto and filesystem.proto; proto3 JSON mapping.
 """
@@ -45,11 +45,22 @@ class ProcessStart:
 
     Args:
         pid: inside the guest.
-        gaps: stream → bytes that a re-attached client asked for and that are no longer kept.
     """
 
     pid: int
-    gaps: Mapping[Stream, int] = field(default_factory=dict[Stream, int])
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessGap:
+    """Output that a re-attached client asked for is no longer kept.
+
+    Args:
+        stream: of which output.
+        size: bytes that are lost.
+    """
+
+    stream: Stream
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +71,11 @@ class ProcessData:
         stream: which output.
         data: the bytes.
         offset: bytes of this stream before ``data``; None from an agent that does not say.
-        gap: bytes of this stream that were lost right before ``data``.
     """
 
     stream: Stream
     data: bytes
     offset: int | None = None
-    gap: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +88,7 @@ class ProcessEnd:
         status: such as ``exit status 3`` or ``signal: killed``.
         error: the same text when that is a failure, else empty.
         signal: the signal's number, 0 for none.
-        limit: which limit ended it (``memory``, ``pids``, ``disk``, ``timeout``), empty for none.
+        limit: which limit ended it (such as ``time``, ``memory``, ``pids``), empty for none.
     """
 
     exit_code: int
@@ -207,24 +216,30 @@ class Status:
 
     Args:
         version: of the agent.
-        boot_id: new with each start of the agent.
+        protocol: of our own routes; only grows.
+        envd_version: whose surface it speaks.
+        sandbox_id: whose agent it is.
+        started_at: unix seconds; another value means that the agent was started again.
         last_activity: unix seconds of the last request that counts as use; 0 if none yet.
-        active: requests and processes under way that keep the sandbox from being idle.
-        processes: living processes started through the agent.
-        deadline: unix seconds at which the agent ends the machine; 0 for never.
+        active_streams: requests under way that keep the sandbox from being idle.
+        processes: living processes that were started through the agent.
         held: whether a snapshot is being taken.
+        limits_hit: names of the limits that were met since the start.
     """
 
     version: str
-    boot_id: str
+    protocol: int
+    envd_version: str
+    sandbox_id: str
+    started_at: float
     last_activity: float
-    active: int
+    active_streams: int
     processes: int
-    deadline: float
     held: bool
+    limits_hit: tuple[str, ...]
 
 
-ProcessEvent = ProcessStart | ProcessData | ProcessEnd | KeepAlive
+ProcessEvent = ProcessStart | ProcessData | ProcessGap | ProcessEnd | KeepAlive
 WatchEvent = WatchStart | FilesystemEvent | KeepAlive
 
 
@@ -494,6 +509,8 @@ def parse_process_message(payload: bytes) -> ProcessEvent:
         return _parse_end(Fields(event.get("end"), "end event"))
     if event.has("start"):
         return _parse_start(Fields(event.get("start"), "start event"))
+    if event.has("gap"):
+        return _parse_gap(Fields(event.get("gap"), "gap event"))
     return KeepAlive()
 
 
@@ -501,11 +518,14 @@ def _parse_start(fields: Fields) -> ProcessStart:
     pid = fields.integer("pid", low=1, high=_PID_MAX)
     if pid == 0:
         raise fields.fail("pid", "a process id")
-    gaps: dict[Stream, int] = {}
-    if fields.has("gap"):
-        inner = Fields(fields.get("gap"), "start event: gap")
-        gaps = {stream: lost for stream in Stream if (lost := inner.integer(stream))}
-    return ProcessStart(pid, gaps)
+    return ProcessStart(pid)
+
+
+def _parse_gap(fields: Fields) -> ProcessGap:
+    name = fields.text("stream")
+    if name not in list(Stream):
+        raise fields.fail("stream", "the name of an output")
+    return ProcessGap(Stream(name), fields.integer("bytes"))
 
 
 def _parse_data(fields: Fields) -> ProcessData:
@@ -516,7 +536,6 @@ def _parse_data(fields: Fields) -> ProcessData:
         stream=present[0],
         data=parse_bytes(fields.get(present[0]), "data event"),
         offset=fields.integer("offset") if fields.has("offset") else None,
-        gap=fields.integer("gap"),
     )
 
 
@@ -597,12 +616,15 @@ def parse_status(value: object) -> Status:
     fields = Fields(value, "agent status")
     return Status(
         version=fields.text("version"),
-        boot_id=fields.text("bootId"),
-        last_activity=fields.number("lastActivity"),
-        active=fields.integer("active"),
+        protocol=fields.integer("protocol", high=2**31 - 1),
+        envd_version=fields.text("envdVersion"),
+        sandbox_id=fields.text("sandboxId"),
+        started_at=fields.integer("startedAt") / 1000,
+        last_activity=fields.integer("lastActivity") / 1000,
+        active_streams=fields.integer("activeStreams"),
         processes=fields.integer("processes"),
-        deadline=fields.number("deadline"),
         held=fields.flag("held"),
+        limits_hit=fields.texts("limitsHit"),
     )
 
 

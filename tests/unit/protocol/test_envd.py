@@ -37,10 +37,10 @@ def test_our_own_keys_are_read():
     parsed = envd.parse_process_message(end)
     assert isinstance(parsed, envd.ProcessEnd)
     assert (parsed.exit_code, parsed.signal, parsed.limit) == (-1, 9, "memory")
-    data = envd.parse_process_message(event(data={"pty": "", "offset": 5, "gap": 3}))
-    assert data == envd.ProcessData(Stream.PTY, b"", 5, 3)
-    start = envd.parse_process_message(event(start={"pid": "9", "gap": {"stderr": "4"}}))
-    assert start == envd.ProcessStart(9, {Stream.STDERR: 4})
+    data = envd.parse_process_message(event(data={"pty": "", "offset": 5}))
+    assert data == envd.ProcessData(Stream.PTY, b"", 5)
+    gap = envd.parse_process_message(event(gap={"stream": "stderr", "bytes": "4"}))
+    assert gap == envd.ProcessGap(Stream.STDERR, 4)
 
 
 def test_unknown_kinds_of_events_are_ignored():
@@ -83,6 +83,8 @@ def test_TB107_a_stream_out_of_order_is_refused(messages):
         event(data={"stdout": "not base64!"}),
         event(data={"stdout": 5}),
         event(data={"stdout": "aGk=", "offset": -1}),
+        event(gap={"stream": "stdin", "bytes": 4}),
+        event(gap={"stream": "stdout", "bytes": -4}),
         event(end={"exitCode": 10**30}),
         event(end={"exitCode": "zero"}),
         event(end={"status": ["x"]}),
@@ -164,6 +166,18 @@ def test_processes_metrics_status():
     assert (metrics.cpu_used_pct, metrics.mem_total, metrics.disk_used) == (1.5, 9, 0)
     with pytest.raises(GuestMisbehaved):
         envd.parse_metrics(json.loads('{"cpu_used_pct": 1e999}'))
+
+
+def test_the_status_of_our_agent():
+    status = envd.parse_status(
+        {"version": "0.1.0", "protocol": 1, "envdVersion": "0.6.13", "sandboxId": "i", "held": False,
+         "startedAt": 1500, "lastActivity": 2500, "activeStreams": 1, "processes": 2,
+         "limitsHit": ["pids"]}
+    )  # fmt: skip
+    assert (status.started_at, status.last_activity) == (1.5, 2.5)
+    assert (status.processes, status.limits_hit) == (2, ("pids",))
+    with pytest.raises(GuestMisbehaved):
+        envd.parse_status({"limitsHit": [1]})
 
 
 json_values = st.recursive(

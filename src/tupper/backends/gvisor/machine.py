@@ -1,0 +1,227 @@
+"""A gVisor sandbox that runs, and what is left of one.
+
+A machine is two host processes, the sandbox (the guest's kernel) and the gofer (its files), and
+some helpers that die with them. All are in one control group. ``runsc kill`` and ``delete`` take
+up to two seconds; SIGKILL to the group and removing the files ourselves takes some milliseconds
+and leaves nothing, because each machine has a state directory of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tupper.backends.gvisor import linux
+from tupper.backends.gvisor.bundle import Layout
+from tupper.core import log
+from tupper.core.backend import Machine, MachineRecord, Usage
+from tupper.core.cgroup import Cgroup
+from tupper.core.errors import MachineFailed, TupperError
+from tupper.core.lifecycle import EndReason, ExitReason
+from tupper.core.liveness import is_alive, wait_end
+from tupper.core.process import run
+
+_LAST_WORDS = 64 * 1024
+_KILL_TIMEOUT_S = 10.0
+_CALL_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """Everything that a machine has on the host, dead or alive.
+
+    Args:
+        layout: its files.
+        cgroup: None where the host gives us none.
+        build: mount points that were made in a root filesystem that the guest wrote to.
+    """
+
+    layout: Layout
+    cgroup: Cgroup | None
+
+    async def remove(self) -> None:
+        """End all processes and remove all traces. Idempotent.
+
+        Each step is tried whatever became of the others.
+
+        Raises:
+            MachineFailed: something could not be removed; the first cause is in the text.
+        """
+        errors: list[str] = []
+        if not await self._kill():
+            errors.append("a process does not end")
+        steps: list[Callable[[], object]] = [
+            lambda: linux.unmount(self.layout.run),
+            self._remove_group,
+            lambda: _remove_tree(self.layout.base),
+        ]
+        for step in steps:
+            try:
+                step()
+            except OSError as error:
+                errors.append(str(error))
+        if errors:
+            raise MachineFailed(f"a gvisor machine could not be removed: {'; '.join(errors)}")
+
+    async def _kill(self) -> bool:
+        if self.cgroup is not None:
+            return await self.cgroup.kill(timeout_s=_KILL_TIMEOUT_S)
+        deadline = time.monotonic() + _KILL_TIMEOUT_S
+        while pids := find_processes(self.layout.state):
+            if time.monotonic() > deadline:
+                return False
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            await asyncio.sleep(0.002)
+        return True
+
+    def _remove_group(self) -> None:
+        if self.cgroup is None:
+            return
+        for error in self.cgroup.remove():
+            if error.errno != errno.EBUSY or self.cgroup.pids():
+                raise error
+
+    def last_words(self) -> str:
+        """What runsc, gVisor and the agent said last; at most 64 KiB."""
+        said = [_tail(path) for path in (self.layout.panic, self.layout.output)]
+        return "\n".join(text for text in said if text)[-_LAST_WORDS:]
+
+
+def find_processes(state: Path) -> list[int]:
+    """The living processes that were started with this state directory."""
+    wanted = os.fsencode(f"--root={state}")
+    found: list[int] = []
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if wanted in Path(entry.path, "cmdline").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+    return found
+
+
+def _tail(path: Path) -> str:
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_WORDS))
+        return file.read(_LAST_WORDS).decode(errors="replace").strip("\0\n ")
+    return ""
+
+
+def _remove_tree(path: Path) -> None:
+    """Like ``shutil.rmtree``, but it is fine if there is nothing, and no link is followed."""
+    if path.is_symlink() or not path.exists():
+        return
+    shutil.rmtree(path)
+
+
+class GVisorMachine(Machine):
+    """One sandbox. See :class:`~tupper.core.backend.Machine`.
+
+    Args:
+        record: ``data`` holds ``directory`` (the machine's files), ``cgroup`` (its paths),
+            ``cgroup_version``, ``gofer_pid``, ``memory_mib``, ``disk`` (image file or empty),
+            ``runsc``, ``shared_dir`` (where the agent listens) and ``claim_path`` (where its
+            socket can be renamed to: the same file system, out of the guest's sight).
+    """
+
+    def __init__(self, record: MachineRecord) -> None:
+        self.record = record
+        self._remains = remains_of(record.data)
+
+    async def wait(self) -> ExitReason:
+        """See the contract."""
+        pid, ticks = self.record.pid, self.record.start_ticks
+        status = await _wait_status(pid, ticks)
+        return self._explain(status)
+
+    def _explain(self, status: int | None) -> ExitReason:
+        words = self._remains.last_words()
+        killed = status is not None and os.WIFSIGNALED(status)
+        cgroup = self._remains.cgroup
+        if cgroup is not None and cgroup.oom_kills() and (killed or status is None):
+            detail = f"the sandbox used all of its {self.record.data.get('memory_mib')} MiB memory"
+            return ExitReason(EndReason.OUT_OF_MEMORY, detail, words)
+        if killed and status is not None:
+            name = signal.Signals(os.WTERMSIG(status)).name
+            detail = f"the gVisor kernel was ended from outside by {name}"
+            return ExitReason(EndReason.MACHINE_DIED, detail, words)
+        if status is not None:
+            detail = f"the agent ended with exit status {os.waitstatus_to_exitcode(status)}"
+            return ExitReason(EndReason.AGENT_DIED, detail, words)
+        return ExitReason(EndReason.MACHINE_DIED, "the gVisor kernel is gone", words)
+
+    async def stop(self, *, grace_s: float) -> None:
+        """See the contract. The processes inside were asked by the agent before; here is the end,
+        so ``grace_s`` has no meaning.
+        """
+        del grace_s
+        started = time.monotonic()
+        await self._remains.remove()
+        if is_alive(self.record.pid, self.record.start_ticks):
+            raise MachineFailed(f"process {self.record.pid} of gvisor does not end")
+        log.event(
+            "machine.stopped",
+            sandbox=self.record.sandbox_id,
+            backend=self.record.backend,
+            stop_s=time.monotonic() - started,
+        )
+
+    async def usage(self) -> Usage:
+        """See the contract."""
+        cgroup = self._remains.cgroup
+        disk = 0
+        if image := self.record.data.get("disk"):
+            with contextlib.suppress(OSError):
+                disk = Path(str(image)).stat().st_blocks * 512
+        if cgroup is None:
+            return Usage(disk_bytes=disk)
+        return Usage(cgroup.cpu_s(), cgroup.memory_bytes(), disk)
+
+    async def pause(self) -> None:
+        """See the contract."""
+        await self._call("pause")
+
+    async def resume(self) -> None:
+        """See the contract."""
+        await self._call("resume")
+
+    async def _call(self, verb: str) -> None:
+        layout = self._remains.layout
+        argv = [str(self.record.data["runsc"]), f"--root={layout.state}", verb]
+        try:
+            await run([*argv, self.record.sandbox_id], timeout_s=_CALL_TIMEOUT_S)
+        except TupperError as error:
+            raise MachineFailed(f"gvisor could not {verb} the sandbox: {error.message}") from error
+
+
+def remains_of(data: Mapping[str, object]) -> Remains:
+    """What a record's data says about the host."""
+    paths = data.get("cgroup")
+    cgroup = None
+    if isinstance(paths, list | tuple) and paths:
+        cgroup = Cgroup(
+            2 if data.get("cgroup_version") == 2 else 1, tuple(Path(str(p)) for p in paths)
+        )
+    return Remains(Layout(Path(str(data["directory"]))), cgroup)
+
+
+async def _wait_status(pid: int, ticks: int) -> int | None:
+    """Wait for the end of a process; its wait status where the kernel still knows it."""
+    try:
+        fd = os.pidfd_open(pid)
+    except (ProcessLookupError, OSError):
+        return None
+    try:
+        await wait_end(pid, ticks)
+        return linux.exit_status(pid, fd)
+    finally:
+        os.close(fd)
