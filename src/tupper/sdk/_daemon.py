@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 from pathlib import Path
-from subprocess import Popen, TimeoutExpired  # noqa: S404 - for the type and its error
+from subprocess import Popen, TimeoutExpired
 
 from tupper.core.paths import Paths, make_private
 from tupper.core.process import spawn_detached

@@ -22,7 +22,22 @@ _OPEN_FILES = 65536
 # the sandbox only. Without NET_RAW and SYS_ADMIN.
 CAPABILITIES = tuple(
     f"CAP_{name}"
-    for name in ["AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT", "SYS_PTRACE"]
+    for name in [
+        "AUDIT_WRITE",
+        "CHOWN",
+        "DAC_OVERRIDE",
+        "FOWNER",
+        "FSETID",
+        "KILL",
+        "MKNOD",
+        "NET_BIND_SERVICE",
+        "SETFCAP",
+        "SETGID",
+        "SETPCAP",
+        "SETUID",
+        "SYS_CHROOT",
+        "SYS_PTRACE",
+    ]
 )
 
 
