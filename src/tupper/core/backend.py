@@ -322,6 +322,7 @@ class Machine(abc.ABC):
 
     async def snapshot(self, into: Path) -> Snapshot:
         """Save memory and disk into a directory that exists and is empty."""
+        del into
         raise Unsupported(self.record.backend, "snapshot")
 
 
@@ -354,8 +355,9 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     async def adopt(self, record: MachineRecord) -> Machine:
-        """Take over a machine that an earlier process started. The machine may be dead: then
-        ``wait`` returns at once and ``stop`` removes what is left.
+        """Take over a machine that an earlier process started.
+
+        The machine may be dead: then ``wait`` returns at once and ``stop`` removes what is left.
         """
 
 

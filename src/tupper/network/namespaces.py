@@ -1,0 +1,407 @@
+"""Networks for an engine that is root: a namespace, a link, and shared packet filter sets.
+
+Each sandbox has a network namespace with one device, the far end of a link into the host's
+namespace, with a /30. All rules are on the host's side (see ``ruleset``). Nothing of ours runs:
+name service, translation and refusals are the kernel's work, so sandboxes outlive this process.
+
+What exists of a sandbox, in the order in which it is made: the namespace (its name carries engine
+and sandbox), the link (its name carries engine and subnet, its alias the sandbox), a file in the
+data directory (address and policy, so that flushed rules can be made again), the set elements.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import re
+from collections.abc import Collection, Coroutine, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from tupper.core import log, process
+from tupper.core.backend import Attachment
+from tupper.core.errors import (
+    AlreadyExists,
+    CapacityReached,
+    InvalidArgument,
+    NetworkError,
+    NotFound,
+    ProgramFailed,
+    TupperError,
+)
+from tupper.network import ruleset
+from tupper.network.firewalls import Firewalls
+from tupper.network.forwarding import Forwarding, set_link
+from tupper.network.policy import HOST_NAMES, Network, Policy, check_policy
+from tupper.network.resolvers import find_resolvers, is_loopback
+from tupper.network.routes import interfaces, mtu_of, route_to, routes
+from tupper.network.state import Entry, State
+from tupper.network.subnets import POOLS, Subnet, find_pool, pick_subnet
+from tupper.protocol.connect import as_list, as_object
+
+_NETNS_DIR = Path("/run/netns")
+_DEVICE = "eth0"
+_TIMEOUT_S = 30.0
+_TRIES = 64
+_PAUSES_S = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128)
+_MTU_MIN, _MTU_MAX = 576, 65535
+_ANYWHERE = "1.1.1.1"  # only asked the routing table about; nothing is sent there
+
+
+class Namespaces(Network):
+    """The networks of one engine that is root.
+
+    Args:
+        engine_id: five lower-case letters or digits.
+        data_dir: the engine's data directory.
+        forwarding: for tests.
+    """
+
+    kind: ClassVar[str] = "namespace"
+
+    def __init__(
+        self, engine_id: str, data_dir: Path, *, forwarding: Forwarding | None = None
+    ) -> None:
+        if not re.fullmatch("[a-z0-9]{5}", engine_id):
+            raise InvalidArgument(f"engine id {engine_id!r} is not five letters or digits")
+        self._engine_id = engine_id
+        self._state = State(data_dir / "network")
+        self._forwarding = forwarding or Forwarding()
+        self._firewalls = Firewalls(engine_id)
+        # Held around every change of the table and of other firewalls: making an element must not
+        # meet the removal of the table that comes with the last sandbox.
+        self._lock = asyncio.Lock()
+        self._resolvers: tuple[str, ...] | None = None
+        self._leaving: list[ruleset.Member] = []
+        self._may_have_table = True  # an earlier process may have left one
+
+    async def attach(self, sandbox_id: str, policy: Policy) -> Attachment:
+        """See :meth:`Network.attach`."""
+        check_policy(policy)
+        netns = self._netns_of(sandbox_id)
+        if (_NETNS_DIR / netns).exists():
+            raise AlreadyExists(f"sandbox {sandbox_id} already has a network")
+        uplinks = find_uplinks()
+        mtu = max(_MTU_MIN, min([mtu_of(name) for name in uplinks] or [1500]))
+        async with contextlib.AsyncExitStack() as undo:
+            subnet = await self._take_subnet(sandbox_id, mtu)
+            link = self._link_of(subnet)
+            undo.push_async_callback(self._remove, sandbox_id, link)
+            entry = Entry(sandbox_id, link, subnet.guest, policy, subnet.virtual_servers)
+            self._state.save(entry)
+            set_link(link, reaches_loopback=_reaches_loopback(entry))
+            await _together(self._set_up_guest(netns, subnet), self._admit(entry, uplinks))
+            undo.pop_all()
+        return Attachment(
+            netns=netns,
+            interface=_DEVICE,
+            address=f"{subnet.guest}/30",
+            gateway=subnet.gateway,
+            dns=subnet.virtual_servers[: len(self._resolvers or ())],
+            mtu=mtu,
+            data={
+                "kind": self.kind,
+                "sandbox": sandbox_id,
+                "link": link,
+                "hosts": dict.fromkeys(HOST_NAMES, subnet.gateway),
+            },
+        )
+
+    async def detach(self, attachment: Attachment) -> None:
+        """See :meth:`Network.detach`."""
+        await self._remove(str(attachment.data.get("sandbox")), str(attachment.data.get("link")))
+
+    async def update(self, attachment: Attachment, policy: Policy) -> None:
+        """See :meth:`Network.update`."""
+        check_policy(policy)
+        sandbox_id = str(attachment.data.get("sandbox"))
+        async with self._lock:
+            old = self._state.load(sandbox_id)
+            if old is None:
+                raise NotFound(f"sandbox {sandbox_id} has no network")
+            new = dataclasses.replace(old, policy=policy)
+            loopback = _reaches_loopback(new)
+            set_link(old.link, reaches_loopback=loopback or _reaches_loopback(old))
+            self._state.save(new)
+            servers = find_resolvers()
+            script = ruleset.render_change(
+                self._engine_id, old.member(servers), new.member(servers)
+            )
+            try:
+                await self._apply(script)
+            except BaseException:
+                self._state.save(old)
+                raise
+            set_link(old.link, reaches_loopback=loopback)
+
+    async def sweep(self, keep: Collection[str]) -> list[str]:
+        """See :meth:`Network.sweep`."""
+        links = await self._links()
+        living = set(links.values())
+        known = living | self._state.ids() | self._namespaces()
+        gone = sorted(known - (set(keep) & living))
+        for sandbox_id in gone:
+            owned = [link for link, owner in links.items() if owner == sandbox_id]
+            for link in owned or [""]:
+                await self._remove(sandbox_id, link)
+        async with self._lock:
+            if self._state.ids():
+                self._forwarding.ensure(find_uplinks())
+                await self._rebuild()
+        await self._leave_if_last()
+        return gone
+
+    # --- names ---
+
+    def _netns_of(self, sandbox_id: str) -> str:
+        return f"tp-{self._engine_id}-{sandbox_id}"
+
+    def _link_of(self, subnet: Subnet) -> str:
+        return f"{ruleset.LINK_PREFIX}{self._engine_id}{subnet.code}"  # 12 of at most 15
+
+    def _namespaces(self) -> set[str]:
+        prefix = self._netns_of("")
+        if not _NETNS_DIR.is_dir():
+            return set()
+        names = (path.name for path in _NETNS_DIR.iterdir())
+        return {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
+
+    async def _links(self) -> dict[str, str]:
+        """Our links and the sandboxes that they belong to (their aliases; empty if none yet)."""
+        prefix = f"{ruleset.LINK_PREFIX}{self._engine_id}"
+        if not any(name.startswith(prefix) for name in interfaces()):
+            return {}
+        done = await process.run(["ip", "-j", "link", "show", "type", "veth"], timeout_s=_TIMEOUT_S)
+        return parse_links(done.text, prefix)
+
+    # --- making ---
+
+    async def _take_subnet(self, sandbox_id: str, mtu: int) -> Subnet:
+        """Make the namespace and a link into it whose subnet nobody else has."""
+        netns = self._netns_of(sandbox_id)
+        ours = re.compile(f"{ruleset.LINK_PREFIX}[a-z0-9]{{5}}")
+        pool = find_pool(r.destination for r in routes() if not ours.match(r.interface))
+        await self._make_netns(netns)
+        try:
+            for _ in range(_TRIES):
+                subnet = pick_subnet(pool)
+                if await self._make_link(sandbox_id, subnet, mtu):
+                    return subnet
+        except BaseException:
+            await _run_ip([f"netns del {netns}"])
+            raise
+        await _run_ip([f"netns del {netns}"])
+        raise CapacityReached(f"no free subnet in {POOLS[pool]} after {_TRIES} tries")
+
+    async def _make_netns(self, netns: str) -> None:
+        if _is_mounted(_NETNS_DIR):
+            await _run_ip([f"netns add {netns}"])
+        else:
+            # The first one also mounts the directory, which two at once would do twice.
+            async with self._lock:
+                await _run_ip([f"netns add {netns}"])
+
+    async def _make_link(self, sandbox_id: str, subnet: Subnet, mtu: int) -> bool:
+        """Returns False when the subnet is taken."""
+        link, peer = self._link_of(subnet), f"peer name {_DEVICE} mtu {mtu}"
+        lines = [
+            f"link add name {link} mtu {mtu} type veth {peer} netns {self._netns_of(sandbox_id)}",
+            f"link property add dev {link} altname {subnet.claim}",
+            f"link set dev {link} alias {sandbox_id} {_no_ipv6()} up",
+            f"address add {subnet.gateway}/30 dev {link}",
+        ]
+        try:
+            await _run_ip(lines)
+        except ProgramFailed as error:
+            failed = re.search(r"Command failed -:(\d+)", error.output)
+            line = int(failed[1]) if failed else 0
+            if line >= 2:
+                await _run_ip([f"link del {link}"])
+            if line <= 2 and "File exists" in error.output:
+                return False
+            raise NetworkError(
+                f"cannot make a network for {sandbox_id}: {error.output}", hint=error.hint
+            ) from error
+        return True
+
+    async def _set_up_guest(self, netns: str, subnet: Subnet) -> None:
+        lines = [
+            "link set dev lo up",
+            f"link set dev {_DEVICE} {_no_ipv6()} up",
+            f"address add {subnet.guest}/30 dev {_DEVICE}",
+            f"route add default via {subnet.gateway}",
+        ]
+        await _run_ip(lines, netns=netns)
+
+    async def _admit(self, entry: Entry, uplinks: Collection[str]) -> None:
+        """Let the sandbox's packets through: forwarding, our table, other firewalls."""
+        async with self._lock:
+            self._may_have_table = True
+            guarded = self._forwarding.ensure(uplinks)
+            servers = find_resolvers()
+            if not servers:
+                log.problem("network.no_resolver", reason="the host has no IPv4 name server")
+            if servers != self._resolvers:
+                # Also the others' queries must go to the new servers.
+                self._resolvers = servers
+                await _together(self._rebuild(), self._firewalls.ensure())
+                return
+            script = ruleset.render_add(self._engine_id, entry.member(servers))
+            script += ruleset.render_guard(self._engine_id, guarded)
+            await _together(self._apply(script), self._firewalls.ensure())
+
+    async def _apply(self, script: str) -> None:
+        """Run a transaction; if our table was flushed by somebody, make all of it again."""
+        if not script:
+            return
+        try:
+            await _run_nft(script)
+        except ProgramFailed as error:
+            log.problem("network.table_rebuilt", engine=self._engine_id, error=error.output[:200])
+            await self._rebuild()
+
+    async def _rebuild(self) -> None:
+        """Make the table from what is written down, in one transaction."""
+        servers = self._resolvers = find_resolvers()
+        members = [entry.member(servers) for entry in self._state.entries()]
+        await _run_nft(
+            ruleset.render_table(
+                self._engine_id,
+                members,
+                resolvers=servers,
+                guarded=self._forwarding.guarded(),
+            )
+        )
+
+    # --- removing ---
+
+    async def _remove(self, sandbox_id: str, link: str) -> None:
+        """Remove all of a sandbox's network. Each step is tried; the first failure is raised."""
+        failures: list[Exception] = []
+        try:
+            await self._expel(sandbox_id)
+        except TupperError as error:
+            failures.append(error)
+        netns = self._netns_of(sandbox_id)
+        try:
+            await self._remove_devices(netns, link)
+        except TupperError as error:
+            failures.append(error)
+        try:
+            await self._leave_if_last()
+        except TupperError as error:
+            failures.append(error)
+        left = [name for name in (link,) if name in interfaces()]
+        left += [netns] if (_NETNS_DIR / netns).exists() else []
+        if left:
+            raise NetworkError(
+                f"cannot remove {' and '.join(left)} of {sandbox_id}: {failures[:1]}"
+            )
+        if failures:
+            raise failures[0]
+
+    async def _remove_devices(self, netns: str, link: str) -> None:
+        """Remove the namespace, and with it the link.
+
+        The kernel removes a dead namespace's devices in the background, many at once, in a few
+        milliseconds; removing a link ourselves costs 40 ms and holds everybody else up. That is
+        left for the case that a process still sits in the namespace.
+        """
+        if (_NETNS_DIR / netns).exists():
+            await _run_ip([f"netns del {netns}"])
+            for pause_s in _PAUSES_S:
+                if link not in interfaces():
+                    return
+                await asyncio.sleep(pause_s)
+        if link in interfaces():
+            try:
+                await _run_ip([f"link del {link}"])
+            except ProgramFailed:
+                if link in interfaces():
+                    raise
+
+    async def _expel(self, sandbox_id: str) -> None:
+        """Take the sandbox's elements out before its subnet can be given to another.
+
+        Deleting costs the kernel a grace period (17 ms), so those who leave at the same time are
+        taken out by one of them, in one transaction.
+        """
+        entry = self._state.load(sandbox_id)
+        self._state.remove(sandbox_id)
+        if entry is None:
+            return
+        member = entry.member(self._resolvers or find_resolvers())
+        self._leaving.append(member)
+        async with self._lock:
+            if member not in self._leaving:
+                return
+            leaving, self._leaving = self._leaving, []
+            if self._state.ids():  # otherwise the whole table goes, see _leave_if_last
+                texts = (ruleset.render_remove(self._engine_id, member) for member in leaving)
+                await self._apply("".join(texts))
+
+    async def _leave_if_last(self) -> None:
+        """With the last sandbox the table, the rules in other firewalls and forwarding go."""
+        async with self._lock:
+            if self._state.ids() or not self._may_have_table:
+                return
+            self._resolvers = None
+            await _run_nft(ruleset.render_delete_table(self._engine_id))
+            await self._firewalls.remove()
+            self._may_have_table = not self._forwarding.release()
+
+
+def find_uplinks() -> frozenset[str]:
+    """The devices by which packets of sandboxes leave the host and answers come back."""
+    found = {route.interface for route in routes() if route.destination.prefixlen == 0}
+    for address in (_ANYWHERE, *find_resolvers()):
+        route = route_to(address)
+        if route is not None and route.is_unicast:
+            found.add(route.interface)
+    return frozenset(found - {"", "lo"})
+
+
+def parse_links(text: str, prefix: str) -> dict[str, str]:
+    """Device names and aliases in the output of ``ip -j link``, of devices with this prefix."""
+    found: dict[str, str] = {}
+    for item in as_list(json.loads(text or "[]")) or ():
+        fields = as_object(item) or {}
+        if (name := str(fields.get("ifname"))).startswith(prefix):
+            found[name] = str(fields.get("ifalias", ""))
+    return found
+
+
+def _reaches_loopback(entry: Entry) -> bool:
+    return bool(entry.policy.allow_host_ports) or any(map(is_loopback, find_resolvers()))
+
+
+def _is_mounted(directory: Path) -> bool:
+    return directory.is_mount()
+
+
+def _no_ipv6() -> str:
+    return "addrgenmode none" if Path("/proc/sys/net/ipv6").exists() else ""
+
+
+async def _together(*parts: Coroutine[object, object, None]) -> None:
+    """Run parts at once; if one fails the others are ended, and its error is raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for part in parts:
+                tasks.create_task(part)
+    except* TupperError as group:
+        first: BaseException = group
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise first from None
+
+
+async def _run_ip(lines: Sequence[str], *, netns: str = "") -> None:
+    argv = ["ip", *(["-n", netns] if netns else []), "-batch", "-"]
+    await process.run(argv, stdin="\n".join(lines).encode() + b"\n", timeout_s=_TIMEOUT_S)
+
+
+async def _run_nft(script: str) -> None:
+    await process.run(["nft", "-f", "-"], stdin=script.encode(), timeout_s=_TIMEOUT_S)
