@@ -27,6 +27,9 @@ class AgentClient(Protocol):
     async def health(self) -> None:
         """Return when it has answered."""
 
+    async def init(self, *, ca_bundle: str) -> None:
+        """Make the guest trust more certificate authorities."""
+
     async def status(self) -> Mapping[str, object]:
         """Its own view: ``lastActivity`` in unix ms, limits hit, and more."""
 

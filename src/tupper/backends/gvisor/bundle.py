@@ -22,7 +22,10 @@ _OPEN_FILES = 65536
 # the sandbox only. Without NET_RAW and SYS_ADMIN.
 CAPABILITIES = tuple(
     f"CAP_{name}"
-    for name in ["AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT", "SYS_PTRACE"]
+    for name in (
+        "AUDIT_WRITE CHOWN DAC_OVERRIDE FOWNER FSETID KILL MKNOD NET_BIND_SERVICE SETFCAP SETGID "
+        "SETPCAP SETUID SYS_CHROOT SYS_PTRACE"
+    ).split()
 )
 
 
@@ -43,7 +46,7 @@ class Layout:
 
     @property
     def state(self) -> Path:
-        """Runsc's own state, for this machine alone."""
+        """runsc's own state, for this machine alone."""
         return self.base / "state"
 
     @property
@@ -180,7 +183,9 @@ def _bind(source: Path, destination: str, *, read_only: bool) -> dict[str, objec
     }
 
 
-def render_command(runsc: Path, platform: Platform, plan: MachinePlan, layout: Layout) -> list[str]:
+def render_command(
+    runsc: Path, platform: Platform, plan: MachinePlan, layout: Layout
+) -> list[str]:
     """The command line that starts the machine and returns when it runs."""
     overlay = "none" if plan.disk_image is None else f"root:dir={layout.disk}"
     return [

@@ -208,9 +208,7 @@ def remains_of(data: Mapping[str, object]) -> Remains:
     paths = data.get("cgroup")
     cgroup = None
     if isinstance(paths, list | tuple) and paths:
-        cgroup = Cgroup(
-            2 if data.get("cgroup_version") == 2 else 1, tuple(Path(str(p)) for p in paths)
-        )
+        cgroup = Cgroup(2 if data.get("cgroup_version") == 2 else 1, tuple(Path(str(p)) for p in paths))
     return Remains(Layout(Path(str(data["directory"]))), cgroup)
 
 
