@@ -22,6 +22,11 @@ from pathlib import Path
 _PERIOD_US = 100_000
 _PARENT = "tupper"
 _POLL_S = 0.002
+# $1 is how many files follow; our pid goes into each, and what is left is the program.
+_JOIN = (
+    'echo 500 >/proc/self/oom_score_adj; n=$1; shift; while [ "$n" -gt 0 ]; do echo $$ >"$1" || exit 125; shift; n=$((n-1)); done; '
+    'exec "$@"'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +148,7 @@ class Cgroup:
         may run between fork and exec in a program with threads.
         """
         files = [str(path / "cgroup.procs") for path in self.paths]
-        script = f"n={len(files)}; while [ $n -gt 0 ]; do echo $$ >\"$1\" || exit 125; shift; n=$((n-1)); done; exec \"$@\""
-        return ["/bin/sh", "-c", script, "sh", *files, *argv]
+        return ["/bin/sh", "-c", _JOIN, "sh", str(len(files)), *files, *argv]
 
     def pids(self) -> set[int]:
         """The processes in the group."""

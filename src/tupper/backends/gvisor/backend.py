@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
@@ -74,6 +75,8 @@ class GVisor(Backend):
             raise BackendUnavailable(found.probe.reason, hint=found.probe.remedy or None)
         started = time.monotonic()
         platform = options.platform or found.platform
+        if why := await self._prober.why_not(platform):
+            raise BackendUnavailable(f"gvisor cannot use the platform {platform} here: {why}")
         machine = await self._start(plan, found, platform)
         log.event(
             "machine.started",
@@ -100,7 +103,8 @@ class GVisor(Backend):
             await remains.remove()
             if isinstance(error, InvalidArgument) or not isinstance(error, TupperError | OSError):
                 raise
-            raise MachineFailed(f"gvisor did not start: {words or error}") from error
+            said = _without_host_paths(words or str(error), plan)
+            raise MachineFailed(f"gvisor did not start: {said}") from error
 
     def _make_group(self, plan: MachinePlan) -> Cgroup | None:
         hierarchy = find_hierarchy()
@@ -141,6 +145,9 @@ class GVisor(Backend):
         self, plan: MachinePlan, layout: Layout, found: Found, cgroup: Cgroup | None
     ) -> MachineRecord:
         sandbox, gofer = _read_pids(layout, plan.sandbox_id)
+        for pid in (sandbox, gofer):
+            with contextlib.suppress(OSError):
+                Path(f"/proc/{pid}/oom_score_adj").write_text("0")
         ticks = start_ticks(sandbox)
         if ticks is None:
             raise MachineFailed("the machine ended at once")
@@ -155,6 +162,7 @@ class GVisor(Backend):
                 "cgroup": [str(path) for path in cgroup.paths] if cgroup else [],
                 "cgroup_version": cgroup.version if cgroup else 0,
                 "gofer_pid": gofer,
+                "gofer_ticks": start_ticks(gofer) or 0,
                 "memory_mib": plan.memory_mib,
                 "disk": str(plan.disk_image or ""),
                 "runsc": str(found.runsc),
@@ -166,6 +174,19 @@ class GVisor(Backend):
     async def adopt(self, record: MachineRecord) -> Machine:
         """See the contract."""
         return GVisorMachine(record)
+
+
+def _without_host_paths(text: str, plan: MachinePlan) -> str:
+    """Error texts reach users who must not learn where the host keeps things."""
+    names = {
+        plan.directory: "(sandbox)",
+        plan.rootfs.path: "(root filesystem)",
+        plan.agent_binary: "(agent)",
+        **{mount.host_path: f"(mount {mount.guest_path})" for mount in plan.mounts},
+    }
+    for path, name in names.items():
+        text = text.replace(str(path), name)
+    return text
 
 
 def _lay_skeleton(plan: MachinePlan, layout: Layout, sudo: list[str]) -> None:

@@ -26,7 +26,7 @@ from tupper.core.backend import Machine, MachineRecord, Usage
 from tupper.core.cgroup import Cgroup
 from tupper.core.errors import MachineFailed, TupperError
 from tupper.core.lifecycle import EndReason, ExitReason
-from tupper.core.liveness import is_alive, wait_end
+from tupper.core.liveness import is_alive, start_ticks, wait_end
 from tupper.core.process import run
 
 _LAST_WORDS = 64 * 1024
@@ -41,7 +41,6 @@ class Remains:
     Args:
         layout: its files.
         cgroup: None where the host gives us none.
-        build: mount points that were made in a root filesystem that the guest wrote to.
     """
 
     layout: Layout
@@ -128,7 +127,7 @@ class GVisorMachine(Machine):
 
     Args:
         record: ``data`` holds ``directory`` (the machine's files), ``cgroup`` (its paths),
-            ``cgroup_version``, ``gofer_pid``, ``memory_mib``, ``disk`` (image file or empty),
+            ``cgroup_version``, ``gofer_pid``, ``gofer_ticks``, ``memory_mib``, ``disk`` (image file or empty),
             ``runsc``, ``shared_dir`` (where the agent listens) and ``claim_path`` (where its
             socket can be renamed to: the same file system, out of the guest's sight).
     """
@@ -139,25 +138,42 @@ class GVisorMachine(Machine):
 
     async def wait(self) -> ExitReason:
         """See the contract."""
-        pid, ticks = self.record.pid, self.record.start_ticks
-        status = await _wait_status(pid, ticks)
-        return self._explain(status)
+        gofer = self._gofer_fd()
+        try:
+            status = await _wait_status(self.record.pid, self.record.start_ticks)
+            files = None if gofer is None else await _gofer_status(*gofer)
+        finally:
+            if gofer is not None:
+                os.close(gofer[1])
+        return self._explain(status, files)
 
-    def _explain(self, status: int | None) -> ExitReason:
+    def _gofer_fd(self) -> tuple[int, int] | None:
+        pid, ticks = self.record.data.get("gofer_pid"), self.record.data.get("gofer_ticks")
+        if not isinstance(pid, int) or not isinstance(ticks, int):
+            return None
+        with contextlib.suppress(OSError):
+            fd = os.pidfd_open(pid)
+            if is_alive(pid, ticks):
+                return pid, fd
+            os.close(fd)
+        return None
+
+    def _explain(self, kernel: int | None, files: int | None) -> ExitReason:
+        """Tell the causes apart by how gVisor's two processes ended (wait statuses)."""
         words = self._remains.last_words()
-        killed = status is not None and os.WIFSIGNALED(status)
+        signals = [os.WTERMSIG(s) for s in (kernel, files) if s is not None and os.WIFSIGNALED(s)]
         cgroup = self._remains.cgroup
-        if cgroup is not None and cgroup.oom_kills() and (killed or status is None):
+        if cgroup is not None and cgroup.oom_kills() and (signals or kernel is None):
             detail = f"the sandbox used all of its {self.record.data.get('memory_mib')} MiB memory"
             return ExitReason(EndReason.OUT_OF_MEMORY, detail, words)
-        if killed and status is not None:
-            name = signal.Signals(os.WTERMSIG(status)).name
-            detail = f"the gVisor kernel was ended from outside by {name}"
+        if signals:
+            detail = f"gVisor was ended from outside by {signal.Signals(signals[0]).name}"
             return ExitReason(EndReason.MACHINE_DIED, detail, words)
-        if status is not None:
-            detail = f"the agent ended with exit status {os.waitstatus_to_exitcode(status)}"
-            return ExitReason(EndReason.AGENT_DIED, detail, words)
-        return ExitReason(EndReason.MACHINE_DIED, "the gVisor kernel is gone", words)
+        if kernel is None:
+            return ExitReason(EndReason.MACHINE_DIED, "gVisor is gone", words)
+        code = os.waitstatus_to_exitcode(kernel)
+        how = f"was ended by signal {code - 128}" if code > 128 else f"ended with status {code}"
+        return ExitReason(EndReason.AGENT_DIED, f"the agent {how}", words)
 
     async def stop(self, *, grace_s: float) -> None:
         """See the contract. The processes inside were asked by the agent before; here is the end,
@@ -210,6 +226,15 @@ def remains_of(data: Mapping[str, object]) -> Remains:
     if isinstance(paths, list | tuple) and paths:
         cgroup = Cgroup(2 if data.get("cgroup_version") == 2 else 1, tuple(Path(str(p)) for p in paths))
     return Remains(Layout(Path(str(data["directory"]))), cgroup)
+
+
+async def _gofer_status(pid: int, fd: int) -> int | None:
+    """How the gofer ended; it follows the kernel within moments, if it was not the first."""
+    ticks = start_ticks(pid)
+    if ticks is not None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(wait_end(pid, ticks), 1.0)
+    return linux.exit_status(pid, fd)
 
 
 async def _wait_status(pid: int, ticks: int) -> int | None:

@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from tupper.backends.gvisor.options import Options, Platform
@@ -80,15 +80,19 @@ class Prober:
                 self._found = await self._look()
             return self._found
 
-    async def works_on(self, platform: Platform) -> str:
+    async def why_not(self, platform: Platform) -> str:
         """Why a platform does not work with the found program; empty if it does."""
         found = await self.find()
-        if platform in found.platforms or found.runsc is None:
-            return "" if found.runsc else found.probe.reason
-        program = await look_at(found.runsc, "")
+        if found.runsc is None:
+            return found.probe.reason
+        if platform in found.platforms:
+            return ""
         async with self._lock:
-            trials = await self._trials(program, (platform,))
-        return "" if trials[0].works else trials[0].reason
+            program = await look_at(found.runsc, "")
+            trial = (await self._trials(program, (platform,)))[0]
+            if trial.works:
+                self._found = replace(found, platforms=found.platforms | {platform})
+        return trial.reason
 
     async def _look(self) -> Found:
         if reason := _missing():
