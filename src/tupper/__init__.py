@@ -15,67 +15,177 @@ if TYPE_CHECKING:
     from tupper.sdk._faces_async import AsyncCommandInputHandle as AsyncCommandInputHandle
     from tupper.sdk._handles_async import (
         AsyncCommandHandle as AsyncCommandHandle,
+    )
+    from tupper.sdk._handles_async import (
         AsyncWatchHandle as AsyncWatchHandle,
     )
-    from tupper.sdk._handles_sync import CommandHandle as CommandHandle, WatchHandle as WatchHandle
+    from tupper.sdk._handles_sync import CommandHandle as CommandHandle
+    from tupper.sdk._handles_sync import WatchHandle as WatchHandle
     from tupper.sdk._shared.errors import (
         AuthenticationException as AuthenticationException,
+    )
+    from tupper.sdk._shared.errors import (
         BuildException as BuildException,
+    )
+    from tupper.sdk._shared.errors import (
         CommandExitException as CommandExitException,
+    )
+    from tupper.sdk._shared.errors import (
         ConflictException as ConflictException,
+    )
+    from tupper.sdk._shared.errors import (
         FileNotFoundException as FileNotFoundException,
+    )
+    from tupper.sdk._shared.errors import (
         FileUploadException as FileUploadException,
+    )
+    from tupper.sdk._shared.errors import (
         GitAuthException as GitAuthException,
+    )
+    from tupper.sdk._shared.errors import (
         GitUpstreamException as GitUpstreamException,
+    )
+    from tupper.sdk._shared.errors import (
         GuestUnresponsiveException as GuestUnresponsiveException,
+    )
+    from tupper.sdk._shared.errors import (
         InvalidArgumentException as InvalidArgumentException,
+    )
+    from tupper.sdk._shared.errors import (
         NotEnoughSpaceException as NotEnoughSpaceException,
+    )
+    from tupper.sdk._shared.errors import (
         NotFoundException as NotFoundException,
+    )
+    from tupper.sdk._shared.errors import (
         ProtocolException as ProtocolException,
+    )
+    from tupper.sdk._shared.errors import (
         RateLimitException as RateLimitException,
+    )
+    from tupper.sdk._shared.errors import (
         SandboxException as SandboxException,
+    )
+    from tupper.sdk._shared.errors import (
         SandboxNotFoundException as SandboxNotFoundException,
+    )
+    from tupper.sdk._shared.errors import (
         SandboxNotRunningException as SandboxNotRunningException,
+    )
+    from tupper.sdk._shared.errors import (
         SandboxUnreachableException as SandboxUnreachableException,
+    )
+    from tupper.sdk._shared.errors import (
         ServiceBusyException as ServiceBusyException,
+    )
+    from tupper.sdk._shared.errors import (
         TemplateException as TemplateException,
+    )
+    from tupper.sdk._shared.errors import (
         TimeoutException as TimeoutException,
+    )
+    from tupper.sdk._shared.errors import (
         UnavailableException as UnavailableException,
+    )
+    from tupper.sdk._shared.errors import (
         UnsupportedException as UnsupportedException,
     )
-    from tupper.sdk._shared.signature import Signature as Signature, get_signature as get_signature
+    from tupper.sdk._shared.signature import Signature as Signature
+    from tupper.sdk._shared.signature import get_signature as get_signature
     from tupper.sdk._shared.types import (
         ALL_TRAFFIC as ALL_TRAFFIC,
+    )
+    from tupper.sdk._shared.types import (
         ApiParams as ApiParams,
+    )
+    from tupper.sdk._shared.types import (
         AsyncWriteData as AsyncWriteData,
+    )
+    from tupper.sdk._shared.types import (
         AsyncWriteEntry as AsyncWriteEntry,
+    )
+    from tupper.sdk._shared.types import (
         CommandResult as CommandResult,
+    )
+    from tupper.sdk._shared.types import (
         EntryInfo as EntryInfo,
-        FileType as FileType,
+    )
+    from tupper.sdk._shared.types import (
         FilesystemEvent as FilesystemEvent,
+    )
+    from tupper.sdk._shared.types import (
         FilesystemEventType as FilesystemEventType,
+    )
+    from tupper.sdk._shared.types import (
+        FileType as FileType,
+    )
+    from tupper.sdk._shared.types import (
         Mount as Mount,
+    )
+    from tupper.sdk._shared.types import (
         OutputHandler as OutputHandler,
+    )
+    from tupper.sdk._shared.types import (
         ProcessInfo as ProcessInfo,
+    )
+    from tupper.sdk._shared.types import (
         ProxyTypes as ProxyTypes,
+    )
+    from tupper.sdk._shared.types import (
         PtyOutput as PtyOutput,
+    )
+    from tupper.sdk._shared.types import (
         PtySize as PtySize,
+    )
+    from tupper.sdk._shared.types import (
         SandboxInfo as SandboxInfo,
+    )
+    from tupper.sdk._shared.types import (
         SandboxInfoLifecycle as SandboxInfoLifecycle,
+    )
+    from tupper.sdk._shared.types import (
         SandboxLifecycle as SandboxLifecycle,
+    )
+    from tupper.sdk._shared.types import (
         SandboxListOrder as SandboxListOrder,
+    )
+    from tupper.sdk._shared.types import (
         SandboxMetrics as SandboxMetrics,
+    )
+    from tupper.sdk._shared.types import (
         SandboxNetworkOpts as SandboxNetworkOpts,
+    )
+    from tupper.sdk._shared.types import (
         SandboxOnResume as SandboxOnResume,
+    )
+    from tupper.sdk._shared.types import (
         SandboxQuery as SandboxQuery,
+    )
+    from tupper.sdk._shared.types import (
         SandboxState as SandboxState,
+    )
+    from tupper.sdk._shared.types import (
         SnapshotInfo as SnapshotInfo,
+    )
+    from tupper.sdk._shared.types import (
         SnapshotMode as SnapshotMode,
+    )
+    from tupper.sdk._shared.types import (
         Stderr as Stderr,
+    )
+    from tupper.sdk._shared.types import (
         Stdout as Stdout,
+    )
+    from tupper.sdk._shared.types import (
         Username as Username,
+    )
+    from tupper.sdk._shared.types import (
         WriteData as WriteData,
+    )
+    from tupper.sdk._shared.types import (
         WriteEntry as WriteEntry,
+    )
+    from tupper.sdk._shared.types import (
         WriteInfo as WriteInfo,
     )
     from tupper.sdk._sync.files import FileStreamReader as FileStreamReader

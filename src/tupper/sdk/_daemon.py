@@ -33,11 +33,11 @@ def start(paths: Paths, *, timeout_s: float = START_TIMEOUT_S) -> None:
     deadline = time.monotonic() + timeout_s
     log = paths.runtime / "server.log"
     ready, child_end = os.pipe()
+    ready_option = ("--ready-fd", str(child_end))
     try:
         with log.open("ab") as output:
             process = spawn_detached(
-                [sys.executable, "-m", "tupper.server", "--background"]
-                + ["--ready-fd", str(child_end)],
+                [sys.executable, "-m", "tupper.server", "--background", *ready_option],
                 env=dict(os.environ),
                 log=output,
                 pass_fds=(child_end,),

@@ -6,8 +6,10 @@ Source: the public signatures of the ``e2b`` package 2.63.0.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Self
 
-from tupper.sdk._async.commands import CommandCalls, Processes
+from tupper.sdk._async.agent import Agent
+from tupper.sdk._async.commands import CommandCalls, send_input
 from tupper.sdk._async.files import FileCalls
 from tupper.sdk._async.pty import PtyCalls
 from tupper.sdk._async.watch import WatchStream
@@ -32,7 +34,7 @@ class AsyncCommandInputHandle:
     async def close(self) -> None:
         """End the stream. The process's input stays open; ``close_stdin`` closes it."""
 
-    async def __aenter__(self) -> AsyncCommandInputHandle:
+    async def __aenter__(self) -> Self:
         """Itself."""
         return self
 
@@ -41,11 +43,9 @@ class AsyncCommandInputHandle:
         await self.close()
 
 
-def _input(
-    processes: Processes, pid: int, timeout: float | None, *, pty: bool
-) -> AsyncCommandInputHandle:
+def _input(agent: Agent, pid: int, timeout: float | None, *, pty: bool) -> AsyncCommandInputHandle:
     async def send(data: str | bytes) -> None:
-        await processes._send(pid, data, timeout or 0, pty=pty)
+        await send_input(agent, pid, data, timeout or 0, pty=pty)
 
     return AsyncCommandInputHandle(send)
 
@@ -57,7 +57,7 @@ class AsyncCommands(CommandCalls):
         self, pid: int, *, timeout: float | None = 60.0
     ) -> AsyncCommandInputHandle:
         """A handle to write to a command's input, piece by piece."""
-        return _input(self, pid, timeout, pty=False)
+        return _input(self._agent, pid, timeout, pty=False)
 
 
 class AsyncPty(PtyCalls):
@@ -104,7 +104,7 @@ class AsyncPty(PtyCalls):
         self, pid: int, *, timeout: float | None = 60.0
     ) -> AsyncCommandInputHandle:
         """A handle to type into a terminal, piece by piece."""
-        return _input(self, pid, timeout, pty=True)
+        return _input(self._agent, pid, timeout, pty=True)
 
 
 class AsyncFilesystem(FileCalls):

@@ -13,7 +13,7 @@ from tupper.sdk._shared import errors
 from tupper.sdk._shared.info import event_from_envd
 from tupper.sdk._shared.types import FilesystemEvent, PtySize
 from tupper.sdk._sync.agent import FILESYSTEM
-from tupper.sdk._sync.commands import CommandCalls
+from tupper.sdk._sync.commands import CommandCalls, send_input
 from tupper.sdk._sync.files import FileCalls
 from tupper.sdk._sync.pty import PtyCalls
 
@@ -26,7 +26,7 @@ class Commands(CommandCalls):
     ) -> None:
         """Write pieces to a command's input; returns when the sandbox has taken them all."""
         for piece in data:
-            self._send(pid, piece, timeout or 0, pty=False)
+            send_input(self._agent, pid, piece, timeout or 0, pty=False)
 
 
 class Pty(PtyCalls):
@@ -76,7 +76,7 @@ class Pty(PtyCalls):
     ) -> None:
         """Type pieces into a terminal."""
         for piece in data:
-            self._send(pid, piece, timeout or 0, pty=True)
+            send_input(self._agent, pid, piece, timeout or 0, pty=True)
 
 
 class Filesystem(FileCalls):

@@ -20,10 +20,10 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Generator,
     Iterable,
-    Iterator,
 )
-from typing import IO, TypeVar
+from typing import TypeVar
 
 import httpx2
 
@@ -37,6 +37,7 @@ from tupper.sdk._shared.link import (
     Origin,
     Trouble,
 )
+from tupper.sdk._shared.types import Readable
 
 T = TypeVar("T")
 Body = bytes | AsyncIterable[bytes] | None
@@ -172,7 +173,7 @@ def _make_client(origin: Origin) -> httpx2.AsyncClient:
 
 
 @contextlib.contextmanager
-def _translated() -> Iterator[None]:
+def _translated() -> Generator[None]:
     try:
         yield
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
@@ -183,7 +184,7 @@ def _translated() -> Iterator[None]:
         raise LinkError(Trouble.BROKEN, str(error) or type(error).__name__) from error
 
 
-async def read_pieces(source: IO[bytes] | IO[str], size: int) -> AsyncIterator[bytes]:
+async def read_pieces(source: Readable, size: int) -> AsyncIterator[bytes]:
     """The bytes of a file object; text is encoded as UTF-8. Reads in a thread."""
     while piece := await asyncio.to_thread(source.read, size):
         yield piece.encode() if isinstance(piece, str) else piece

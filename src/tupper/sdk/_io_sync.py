@@ -12,9 +12,9 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, wait
-from typing import IO, TypeVar
+from typing import TypeVar
 
 import httpx2
 
@@ -28,6 +28,7 @@ from tupper.sdk._shared.link import (
     Origin,
     Trouble,
 )
+from tupper.sdk._shared.types import Readable
 
 T = TypeVar("T")
 Body = bytes | Iterable[bytes] | None
@@ -149,7 +150,7 @@ def _make_client(origin: Origin) -> httpx2.Client:
 
 
 @contextlib.contextmanager
-def _translated() -> Iterator[None]:
+def _translated() -> Generator[None]:
     try:
         yield
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
@@ -160,7 +161,7 @@ def _translated() -> Iterator[None]:
         raise LinkError(Trouble.BROKEN, str(error) or type(error).__name__) from error
 
 
-def read_pieces(source: IO[bytes] | IO[str], size: int) -> Iterator[bytes]:
+def read_pieces(source: Readable, size: int) -> Iterator[bytes]:
     """The bytes of a file object; text is encoded as UTF-8."""
     while piece := source.read(size):
         yield piece.encode() if isinstance(piece, str) else piece

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Literal, overload
 
 from tupper.core.errors import GuestMisbehaved
@@ -23,6 +24,40 @@ SHELL = "/bin/bash"
 STDIN_PIECE = 512 * 1024  # bytes of one SendInput; the whole may be of any size
 
 
+async def kill_process(agent: Agent, pid: int, request_timeout: float | None = None) -> bool:
+    """End a process and its children. Returns False if there was none."""
+    message = {"process": envd.render_selector(pid), "signal": "SIGNAL_SIGKILL"}
+    try:
+        await agent.unary(PROCESS + "SendSignal", message, request_timeout=request_timeout)
+    except errors.NotFoundException:
+        return False
+    return True
+
+
+async def send_input(
+    agent: Agent, pid: int, data: str | bytes, request_timeout: float | None, *, pty: bool
+) -> None:
+    """Write input, in pieces, all within one time limit."""
+    raw = memoryview(data.encode() if isinstance(data, str) else data)
+    limit_s = agent.limit(request_timeout)
+    end = None if limit_s is None else time.monotonic() + limit_s
+    for start in range(0, max(1, len(raw)), STDIN_PIECE):
+        remaining = 0.0 if end is None else end - time.monotonic()
+        if end is not None and remaining <= 0:
+            raise errors.TimeoutException(
+                f"process {pid} took {start} of {len(raw)} bytes of input in {limit_s:g} s"
+            )
+        piece = bytes(raw[start : start + STDIN_PIECE])
+        message = envd.render_input(envd.render_selector(pid), piece, pty=pty)
+        await agent.unary(PROCESS + "SendInput", message, request_timeout=remaining)
+
+
+async def close_input(agent: Agent, pid: int, request_timeout: float | None = None) -> None:
+    """End a process's input."""
+    message = {"process": envd.render_selector(pid)}
+    await agent.unary(PROCESS + "CloseStdin", message, request_timeout=request_timeout)
+
+
 class Processes:
     """What commands and terminals have in common.
 
@@ -39,35 +74,7 @@ class Processes:
         Returns:
             False if there was no such process any more.
         """
-        message = {"process": envd.render_selector(pid), "signal": "SIGNAL_SIGKILL"}
-        try:
-            await self._agent.unary(
-                PROCESS + "SendSignal", message, request_timeout=request_timeout
-            )
-        except errors.NotFoundException:
-            return False
-        return True
-
-    async def _send(
-        self, pid: int, data: str | bytes, request_timeout: float | None, *, pty: bool
-    ) -> None:
-        """Write input, in pieces, all within one time limit."""
-        raw = memoryview(data.encode() if isinstance(data, str) else data)
-        limit_s = self._agent.limit(request_timeout)
-        end = None if limit_s is None else time.monotonic() + limit_s
-        for start in range(0, max(1, len(raw)), STDIN_PIECE):
-            remaining = 0.0 if end is None else end - time.monotonic()
-            if end is not None and remaining <= 0:
-                raise errors.TimeoutException(
-                    f"process {pid} took {start} of {len(raw)} bytes of input in {limit_s:g} s"
-                )
-            piece = bytes(raw[start : start + STDIN_PIECE])
-            message = envd.render_input(envd.render_selector(pid), piece, pty=pty)
-            await self._agent.unary(PROCESS + "SendInput", message, request_timeout=remaining)
-
-    async def _close_stdin(self, pid: int, request_timeout: float | None = None) -> None:
-        message = {"process": envd.render_selector(pid)}
-        await self._agent.unary(PROCESS + "CloseStdin", message, request_timeout=request_timeout)
+        return await kill_process(self._agent, pid, request_timeout)
 
     async def _open(self, opening: Opening) -> ProcessStream:
         stream = ProcessStream(self._agent, opening)
@@ -78,17 +85,13 @@ class Processes:
         self, stream: ProcessStream, collector: Collector, callbacks: Callbacks, *, pty: bool
     ) -> AsyncCommandHandle[str]:
         agent = self._agent
-
-        async def send(pid: int, data: str | bytes, request_timeout: float | None) -> None:
-            await Processes(agent)._send(pid, data, request_timeout, pty=pty)
-
         return AsyncCommandHandle(
             stream,
             collector,
             callbacks,
-            kill=Processes(agent).kill,
-            send_stdin=send,
-            close_stdin=Processes(agent)._close_stdin,
+            kill=partial(kill_process, agent),
+            send_stdin=partial(send_input, agent, pty=pty),
+            close_stdin=partial(close_input, agent),
         )
 
 
@@ -257,11 +260,11 @@ class CommandCalls(Processes):
             TimeoutException: the command did not take it in time.
             NotFoundException: there is no such process.
         """
-        await self._send(pid, data, request_timeout, pty=False)
+        await send_input(self._agent, pid, data, request_timeout, pty=False)
 
     async def close_stdin(self, pid: int, request_timeout: float | None = None) -> None:
         """End a command's standard input."""
-        await self._close_stdin(pid, request_timeout)
+        await close_input(self._agent, pid, request_timeout)
 
 
 def parse_command(cmd: str | Sequence[str]) -> tuple[str, list[str]]:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import builtins
-import gzip as gzip_codec
 import json
 import secrets
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Literal, overload
+from typing import Literal, Self, overload
 
 from tupper.core.errors import GuestMisbehaved, TupperError
 from tupper.protocol import connect, envd
 from tupper.sdk._async.agent import FILESYSTEM, Agent
-from tupper.sdk._async.upload import render_body, tree_pieces, zipped
+from tupper.sdk._async.upload import compressed, render_body, tree_pieces
 from tupper.sdk._io_async import Body, Reply, in_thread
 from tupper.sdk._shared import errors
 from tupper.sdk._shared.info import entry_from_envd, parse_write
@@ -49,7 +49,7 @@ class AsyncFileStreamReader:
         self._agent = agent
         self._unzip = zlib.decompressobj(wbits=31) if is_gzip else None
 
-    def __aiter__(self) -> AsyncFileStreamReader:
+    def __aiter__(self) -> Self:
         """Itself."""
         return self
 
@@ -68,7 +68,7 @@ class AsyncFileStreamReader:
             if data:
                 return data
 
-    async def __aenter__(self) -> AsyncFileStreamReader:
+    async def __aenter__(self) -> Self:
         """Itself; the block closes it."""
         return self
 
@@ -208,7 +208,7 @@ class FileCalls:
         body = render_body(data)
         if gzip:
             headers["Content-Encoding"] = "gzip"
-            body = gzip_codec.compress(body, 1) if isinstance(body, bytes) else zipped(body)
+            body = compressed(body)
         limit_s = self._agent.limit(request_timeout)
         ask = Ask("POST", "/files", _path_query(path, user), headers, limit_s)
         answer = await self._transfer(ask, body)
@@ -385,7 +385,7 @@ class FileCalls:
         writer = TreeWriter(local, max_bytes=max_bytes, max_entries=max_entries)
         try:
             async for chunk in reader:
-                await in_thread(lambda data=chunk: writer.feed(data))
+                await in_thread(partial(writer.feed, chunk))
             writer.finish()
         except BaseException as error:
             writer.undo()
@@ -398,17 +398,18 @@ class FileCalls:
 
     async def _download_file(self, remote: str, local: Path, user: str | None) -> None:
         """One file, written under another name and renamed when it is whole."""
-        target = local / remote.rstrip("/").rpartition("/")[2] if local.is_dir() else local
+        is_directory = await in_thread(local.is_dir)
+        target = local / remote.rstrip("/").rpartition("/")[2] if is_directory else local
         target.parent.mkdir(parents=True, exist_ok=True)
         reader = await self.read(remote, "stream", user)
-        partial = target.with_name(f".tupper-{secrets.token_hex(8)}")
+        unfinished = target.with_name(f".tupper-{secrets.token_hex(8)}")
         try:
-            with partial.open("xb") as file:
+            with unfinished.open("xb") as file:
                 async for chunk in reader:
-                    await in_thread(lambda data=chunk: file.write(data))
-            partial.replace(target)
+                    await in_thread(partial(file.write, chunk))
+            unfinished.replace(target)
         finally:
-            partial.unlink(missing_ok=True)
+            unfinished.unlink(missing_ok=True)
             await reader.close()
 
     async def upload(
@@ -436,8 +437,8 @@ class FileCalls:
             NotEnoughSpaceException: the disk is full.
         """
         source = Path(local)
-        if source.is_file():
-            with source.open("rb") as file:
+        if await in_thread(source.is_file):
+            with source.open("rb") as file:  # noqa: ASYNC230 - opening a local file is quick
                 await self.write(remote, file, user)
             return
         tree = TreeReader(source, exclude)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Unpack
 
-
 from tupper.sdk._async.control import Control, decode
 from tupper.sdk._shared.endpoint import find_target
 from tupper.sdk._shared.errors import SandboxException
@@ -14,8 +13,9 @@ from tupper.sdk._shared.types import ApiParams, SandboxInfo, SandboxListOrder, S
 
 
 class AsyncSandboxPaginator:
-    """The sandboxes that fit a query. Made by ``Sandbox.list()``; nothing is asked for before
-    :meth:`next_items`.
+    """The sandboxes that fit a query, page by page. Made by ``Sandbox.list()``.
+
+    Nothing is asked for before :meth:`next_items`.
 
     Args:
         query: which ones.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tupper.protocol import envd
 from tupper.sdk._async.agent import PROCESS
-from tupper.sdk._async.commands import SHELL, Processes
+from tupper.sdk._async.commands import SHELL, Processes, send_input
 from tupper.sdk._async.process import Opening
 from tupper.sdk._handles_async import AsyncCommandHandle
 from tupper.sdk._shared.result import Collector
@@ -20,7 +20,7 @@ class PtyCalls(Processes):
 
     async def send_stdin(self, pid: int, data: bytes, request_timeout: float | None = None) -> None:
         """Type into a terminal."""
-        await self._send(pid, data, request_timeout, pty=True)
+        await send_input(self._agent, pid, data, request_timeout, pty=True)
 
     async def resize(self, pid: int, size: PtySize, request_timeout: float | None = None) -> None:
         """Change a terminal's size; programs in it are told."""

@@ -6,7 +6,7 @@ import builtins
 import datetime as dt
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Literal, NoReturn, Unpack, overload
+from typing import Literal, NoReturn, Self, Unpack
 
 from tupper.core import log
 from tupper.core.errors import TupperError
@@ -17,6 +17,7 @@ from tupper.sdk._async.paginator import AsyncSandboxPaginator
 from tupper.sdk._faces_async import AsyncCommands, AsyncFilesystem, AsyncPty
 from tupper.sdk._host import publish_port
 from tupper.sdk._shared import errors
+from tupper.sdk._shared.both import Both
 from tupper.sdk._shared.create import (
     Creation,
     PortSpec,
@@ -42,9 +43,86 @@ from tupper.sdk._shared.types import (
     SnapshotMode,
     VolumeSpec,
 )
-from tupper.sdk._shared.variant import class_method_variant
 
 CREATE_TIMEOUT_S = 1800.0  # an image may have to be pulled or a template built first
+
+
+async def _connect_by_id(
+    cls: type[AsyncSandbox],
+    sandbox_id: str,
+    timeout: float | None = None,
+    *,
+    on_resume: SandboxOnResume = "restore",
+    **opts: Unpack[ApiParams],
+) -> AsyncSandbox:
+    """Attach to a sandbox that runs, by its id, its name, or a unique beginning of its id.
+
+    Args:
+        cls: the class of the result.
+        sandbox_id: which one.
+        timeout: it lives at least this many seconds from now; never shortens its life.
+        on_resume: exists for compatibility.
+        opts: how to reach the server.
+
+    Errors:
+        SandboxNotFoundException: there is none, or it has ended.
+    """
+    control = Control(find_target(opts))
+    return cls(control, await _connect(control, sandbox_id, timeout))
+
+
+async def _kill_by_id(cls: type[AsyncSandbox], sandbox_id: str, **opts: Unpack[ApiParams]) -> bool:
+    """End a sandbox, with all that is in it. Returns False if there is none."""
+    control = Control(find_target(opts))
+    try:
+        return await _kill(control, sandbox_id)
+    finally:
+        await control.close()
+
+
+async def _set_timeout_by_id(
+    cls: type[AsyncSandbox], sandbox_id: str, timeout: float, **opts: Unpack[ApiParams]
+) -> None:
+    """Let a sandbox end this many seconds from now; longer or shorter than before.
+
+    Errors:
+        SandboxNotFoundException: there is none, or it has ended.
+    """
+    control = Control(find_target(opts))
+    try:
+        await _set_timeout(control, sandbox_id, timeout)
+    finally:
+        await control.close()
+
+
+async def _get_info_by_id(
+    cls: type[AsyncSandbox], sandbox_id: str, **opts: Unpack[ApiParams]
+) -> SandboxInfo:
+    """What is known about a sandbox.
+
+    Errors:
+        SandboxNotFoundException: there is none, or it has ended.
+    """
+    control = Control(find_target(opts))
+    try:
+        return await _get_info(control, sandbox_id)
+    finally:
+        await control.close()
+
+
+async def _get_metrics_by_id(
+    cls: type[AsyncSandbox],
+    sandbox_id: str,
+    start: dt.datetime | None = None,
+    end: dt.datetime | None = None,
+    **opts: Unpack[ApiParams],
+) -> list[SandboxMetrics]:
+    """What a sandbox used, at several times; ``start`` and ``end`` bound them."""
+    control = Control(find_target(opts))
+    try:
+        return await _get_metrics(control, sandbox_id, start, end)
+    finally:
+        await control.close()
 
 
 class AsyncSandbox:
@@ -111,7 +189,7 @@ class AsyncSandbox:
         allow_host_ports: Sequence[int] | None = None,
         owner: Literal["process"] | None = None,
         **opts: Unpack[ApiParams],
-    ) -> AsyncSandbox:
+    ) -> Self:
         """Make a sandbox; returns when it takes commands.
 
         If the caller is cancelled or interrupted meanwhile, no sandbox is left.
@@ -210,60 +288,20 @@ class AsyncSandbox:
 
         return cls(control, await io.guarded(make, undo))
 
-    @overload
-    async def connect(
-        self,
-        timeout: float | None = None,
-        *,
-        on_resume: SandboxOnResume = "restore",
-        **opts: Unpack[ApiParams],
-    ) -> AsyncSandbox: ...
-
-    @overload
-    @classmethod
-    async def connect(
-        cls,
-        sandbox_id: str,
-        timeout: float | None = None,
-        *,
-        on_resume: SandboxOnResume = "restore",
-        **opts: Unpack[ApiParams],
-    ) -> AsyncSandbox: ...
-
-    @class_method_variant("_cls_connect")
-    async def connect(  # type: ignore[misc]
+    async def _connect_own(
         self,
         timeout: float | None = None,
         *,
         on_resume: SandboxOnResume = "restore",
         **opts: Unpack[ApiParams],
     ) -> AsyncSandbox:
-        """Attach to a sandbox that runs, by its id, its name, or a unique beginning of its id.
-
-        Args:
-            timeout: it lives at least this many seconds from now; never shortens its life.
-            on_resume: exists for compatibility.
-            opts: how to reach the server.
-
-        Errors:
-            SandboxNotFoundException: there is none, or it has ended.
-        """
+        """Prolong its life: at least this many seconds from now. Never shortens it."""
         await _connect(self._control, self.sandbox_id, timeout)
         return self
 
-    @classmethod
-    async def _cls_connect(
-        cls,
-        sandbox_id: str,
-        timeout: float | None = None,
-        *,
-        on_resume: SandboxOnResume = "restore",
-        **opts: Unpack[ApiParams],
-    ) -> AsyncSandbox:
-        control = Control(find_target(opts))
-        return cls(control, await _connect(control, sandbox_id, timeout))
+    connect = Both(_connect_by_id, _connect_own)
 
-    async def reconnect(self) -> AsyncSandbox:
+    async def reconnect(self) -> Self:
         """Attach again after a restart of the server, or with connections that are in doubt."""
         await self._agent.close()
         return self.__class__(self._control, await _connect(self._control, self.sandbox_id, None))
@@ -310,41 +348,15 @@ class AsyncSandbox:
         """Opens terminals."""
         return self._pty
 
-    @overload
-    async def kill(self, **opts: Unpack[ApiParams]) -> bool: ...
-
-    @overload
-    @staticmethod
-    async def kill(sandbox_id: str, **opts: Unpack[ApiParams]) -> bool: ...
-
-    @class_method_variant("_cls_kill")
-    async def kill(self, **opts: Unpack[ApiParams]) -> bool:  # type: ignore[misc]
-        """End it, with all that is in it.
-
-        Returns:
-            False if it had ended before.
-        """
+    async def _kill_own(self, **opts: Unpack[ApiParams]) -> bool:
+        """End it, with all that is in it. Returns False if it had ended before."""
         killed = await _kill(self._control, self.sandbox_id)
         await self.close()
         return killed
 
-    @classmethod
-    async def _cls_kill(cls, sandbox_id: str, **opts: Unpack[ApiParams]) -> bool:
-        control = Control(find_target(opts))
-        try:
-            return await _kill(control, sandbox_id)
-        finally:
-            await control.close()
+    kill = Both(_kill_by_id, _kill_own)
 
-    @overload
-    async def set_timeout(self, timeout: float, **opts: Unpack[ApiParams]) -> None: ...
-
-    @overload
-    @staticmethod
-    async def set_timeout(sandbox_id: str, timeout: float, **opts: Unpack[ApiParams]) -> None: ...
-
-    @class_method_variant("_cls_set_timeout")
-    async def set_timeout(self, timeout: float, **opts: Unpack[ApiParams]) -> None:  # type: ignore[misc]
+    async def _set_timeout_own(self, timeout: float, **opts: Unpack[ApiParams]) -> None:
         """Let it end this many seconds from now; longer or shorter than before.
 
         Errors:
@@ -352,30 +364,14 @@ class AsyncSandbox:
         """
         await _set_timeout(self._control, self.sandbox_id, timeout)
 
-    @classmethod
-    async def _cls_set_timeout(
-        cls, sandbox_id: str, timeout: float, **opts: Unpack[ApiParams]
-    ) -> None:
-        control = Control(find_target(opts))
-        try:
-            await _set_timeout(control, sandbox_id, timeout)
-        finally:
-            await control.close()
+    set_timeout = Both(_set_timeout_by_id, _set_timeout_own)
 
     async def set_idle_timeout(self, idle_timeout: float | None) -> None:
         """Let it end after this many seconds without activity; None for never."""
         path = sandbox_path(self.sandbox_id, "/idle-timeout", version="/tupper/v1")
         await self._control.call("POST", path, body={"idleTimeout": idle_timeout})
 
-    @overload
-    async def get_info(self, **opts: Unpack[ApiParams]) -> SandboxInfo: ...
-
-    @overload
-    @staticmethod
-    async def get_info(sandbox_id: str, **opts: Unpack[ApiParams]) -> SandboxInfo: ...
-
-    @class_method_variant("_cls_get_info")
-    async def get_info(self, **opts: Unpack[ApiParams]) -> SandboxInfo:  # type: ignore[misc]
+    async def _get_info_own(self, **opts: Unpack[ApiParams]) -> SandboxInfo:
         """What is known about it.
 
         Errors:
@@ -383,60 +379,18 @@ class AsyncSandbox:
         """
         return await _get_info(self._control, self.sandbox_id)
 
-    @classmethod
-    async def _cls_get_info(cls, sandbox_id: str, **opts: Unpack[ApiParams]) -> SandboxInfo:
-        control = Control(find_target(opts))
-        try:
-            return await _get_info(control, sandbox_id)
-        finally:
-            await control.close()
+    get_info = Both(_get_info_by_id, _get_info_own)
 
-    @overload
-    async def get_metrics(
-        self,
-        start: dt.datetime | None = None,
-        end: dt.datetime | None = None,
-        **opts: Unpack[ApiParams],
-    ) -> builtins.list[SandboxMetrics]: ...
-
-    @overload
-    @staticmethod
-    async def get_metrics(
-        sandbox_id: str,
-        start: dt.datetime | None = None,
-        end: dt.datetime | None = None,
-        **opts: Unpack[ApiParams],
-    ) -> builtins.list[SandboxMetrics]: ...
-
-    @class_method_variant("_cls_get_metrics")
-    async def get_metrics(  # type: ignore[misc]
+    async def _get_metrics_own(
         self,
         start: dt.datetime | None = None,
         end: dt.datetime | None = None,
         **opts: Unpack[ApiParams],
     ) -> builtins.list[SandboxMetrics]:
-        """What it used, at several times.
-
-        Args:
-            start: leave out what is older.
-            end: leave out what is newer.
-            opts: how to reach the server.
-        """
+        """What it used, at several times; ``start`` and ``end`` bound them."""
         return await _get_metrics(self._control, self.sandbox_id, start, end)
 
-    @classmethod
-    async def _cls_get_metrics(
-        cls,
-        sandbox_id: str,
-        start: dt.datetime | None = None,
-        end: dt.datetime | None = None,
-        **opts: Unpack[ApiParams],
-    ) -> builtins.list[SandboxMetrics]:
-        control = Control(find_target(opts))
-        try:
-            return await _get_metrics(control, sandbox_id, start, end)
-        finally:
-            await control.close()
+    get_metrics = Both(_get_metrics_by_id, _get_metrics_own)
 
     async def is_running(self, request_timeout: float | None = None) -> bool:
         """Whether it lives. One that does not answer but was not ended lives."""
@@ -517,7 +471,7 @@ class AsyncSandbox:
         await self._agent.close()
         await self._control.close()
 
-    async def __aenter__(self) -> AsyncSandbox:
+    async def __aenter__(self) -> Self:
         """Itself; it is killed at the end of the block."""
         return self
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import zlib
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from typing import cast
 
 from tupper.sdk._io_async import Body, in_thread, iterate, read_pieces
 from tupper.sdk._shared.errors import InvalidArgumentException
 from tupper.sdk._shared.tree import TreeReader
-from tupper.sdk._shared.types import AsyncWriteData
+from tupper.sdk._shared.types import AsyncWriteData, Readable
 
 PIECE = 1024 * 1024
 
@@ -25,14 +27,26 @@ def render_body(data: AsyncWriteData) -> Body:
         return data.encode()
     if isinstance(data, bytearray | memoryview):
         return bytes(data)
-    if hasattr(data, "read"):
-        return read_pieces(data, PIECE)  # type: ignore[arg-type]
-    if isinstance(data, AsyncIterable | Iterable):
-        return iterate(data)
-    raise InvalidArgumentException(f"data of type {type(data).__name__} cannot be written")
+    if isinstance(data, Readable):
+        return read_pieces(data, PIECE)
+    return iterate(checked(data))
 
 
-async def zipped(body: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+def checked(data: object) -> AsyncIterable[bytes]:
+    """The data, if it can be iterated over."""
+    if not isinstance(data, AsyncIterable | Iterable):
+        raise InvalidArgumentException(f"data of type {type(data).__name__} cannot be written")
+    return cast("AsyncIterable[bytes]", data)
+
+
+def compressed(body: Body) -> Body:
+    """A body, compressed."""
+    if body is None or isinstance(body, bytes):
+        return gzip.compress(body or b"", 1)
+    return _zipped(body)
+
+
+async def _zipped(body: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
     """A body, compressed as it goes."""
     codec = zlib.compressobj(1, wbits=31)
     async for piece in body:

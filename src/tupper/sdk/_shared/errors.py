@@ -34,7 +34,7 @@ Source: the public names of the ``e2b`` package 2.63.0.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Generic
 
 from tupper.core import errors as core
@@ -219,7 +219,13 @@ class CommandExitException(SandboxException, CommandResult[OutputT], Generic[Out
     ) -> None:
         text = f"Command exited with code {exit_code}" + (f" ({error})" if error else "")
         SandboxException.__init__(self, f"{text}\n{stderr}" if stderr else text)
-        CommandResult.__init__(self, stderr, stdout, exit_code, error, signal, limit, dropped_bytes)
+        self.stderr = stderr
+        self.stdout = stdout
+        self.exit_code = exit_code
+        self.error = error
+        self.signal = signal
+        self.limit = limit
+        self.dropped_bytes = dropped_bytes
 
 
 _BY_CODE: dict[str, type[_Reported]] = {
@@ -316,7 +322,7 @@ def from_status(status: int, message: str) -> _Reported:
 
 
 @contextlib.contextmanager
-def honest() -> Iterator[None]:
+def honest() -> Generator[None]:
     """Turns what no honest agent sends into the SDK's exception."""
     try:
         yield
@@ -328,8 +334,10 @@ def as_bytes(piece: object) -> bytes:
     """A piece of an upload, or the error for what is none."""
     if isinstance(piece, bytes):
         return piece
-    if isinstance(piece, bytearray | memoryview):
+    if isinstance(piece, bytearray):
         return bytes(piece)
+    if isinstance(piece, memoryview):
+        return piece.tobytes()
     if isinstance(piece, str):
         return piece.encode()
     raise InvalidArgumentException(f"a piece of type {type(piece).__name__} cannot be written")

@@ -206,7 +206,7 @@ def _seconds(text: str | None, default: float) -> float:
 
 
 def _records(data: bytes) -> dict[str, str]:
-    """The records of a PAX header: ``length key=value\\n``."""
+    """The records of a PAX header: length, space, key=value, newline."""
     found: dict[str, str] = {}
     while data:
         length, space, _ = data.partition(b" ")

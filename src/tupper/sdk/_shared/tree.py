@@ -58,7 +58,7 @@ class TreeReader:
                 yield _head(name + "/", status, tarfile.DIRTYPE)
                 yield from self._walk(Path(entry.path), name + "/")
             elif stat.S_ISLNK(status.st_mode):
-                yield _head(name, status, tarfile.SYMTYPE, os.readlink(entry.path))
+                yield _head(name, status, tarfile.SYMTYPE, os.readlink(entry.path))  # noqa: PTH115
             elif stat.S_ISREG(status.st_mode):
                 yield from _content(entry.path, name)
 

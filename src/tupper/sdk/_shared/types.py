@@ -10,7 +10,16 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mappin
 from dataclasses import dataclass, field
 from enum import Enum
 from os import PathLike
-from typing import IO, Generic, Literal, NotRequired, TypedDict, TypeVar
+from typing import (
+    IO,
+    Generic,
+    Literal,
+    NotRequired,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    runtime_checkable,
+)
 
 OutputT = TypeVar("OutputT")
 T = TypeVar("T")
@@ -41,6 +50,15 @@ AsyncWriteData = (
 )
 
 
+@runtime_checkable
+class Readable(Protocol):
+    """A file object, binary or text."""
+
+    def read(self, size: int = -1, /) -> bytes | str:
+        """At most ``size`` bytes or characters; empty at the end."""
+        ...
+
+
 class ApiParams(TypedDict, total=False):
     """How to reach the server; every call that talks to it takes these.
 
@@ -64,7 +82,7 @@ class ApiParams(TypedDict, total=False):
     http_version: HttpVersion | None
 
 
-class SandboxState(str, Enum):
+class SandboxState(str, Enum):  # noqa: UP042 - prints as E2B's does
     """Whether a sandbox runs."""
 
     RUNNING = "running"

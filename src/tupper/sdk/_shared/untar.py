@@ -221,8 +221,7 @@ class TreeWriter:
         except FileNotFoundError:
             existed = is_directory = False
         try:
-            if is_directory:
-                raise GuestMisbehaved(f"tar: {render(parts)!r} exists and is a directory")
+            refuse_directory(parts, found=is_directory)
             os.rename(temporary, parts[-1], src_dir_fd=parent, dst_dir_fd=parent)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -291,6 +290,12 @@ def parse_name(name: str) -> Parts:
     if ".." in parts:
         raise GuestMisbehaved(f"tar: the name {name[:200]!r} climbs out of the target")
     return parts
+
+
+def refuse_directory(parts: Parts, *, found: bool) -> None:
+    """A file never replaces a directory."""
+    if found:
+        raise GuestMisbehaved(f"tar: {render(parts)!r} exists and is a directory")
 
 
 def render(parts: Parts) -> str:

@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import builtins
-import gzip as gzip_codec
 import json
 import secrets
 import zlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Literal, overload
+from typing import Literal, Self, overload
 
 from tupper.core.errors import GuestMisbehaved, TupperError
 from tupper.protocol import connect, envd
@@ -30,7 +30,7 @@ from tupper.sdk._shared.types import (
 )
 from tupper.sdk._shared.untar import TreeWriter
 from tupper.sdk._sync.agent import FILESYSTEM, Agent
-from tupper.sdk._sync.upload import render_body, tree_pieces, zipped
+from tupper.sdk._sync.upload import compressed, render_body, tree_pieces
 
 IDLE_TIMEOUT_S = 60.0  # without a byte, a transfer is given up; its length does not matter
 TREE = "/tupper/tree"
@@ -50,7 +50,7 @@ class FileStreamReader:
         self._agent = agent
         self._unzip = zlib.decompressobj(wbits=31) if is_gzip else None
 
-    def __iter__(self) -> FileStreamReader:
+    def __iter__(self) -> Self:
         """Itself."""
         return self
 
@@ -69,7 +69,7 @@ class FileStreamReader:
             if data:
                 return data
 
-    def __enter__(self) -> FileStreamReader:
+    def __enter__(self) -> Self:
         """Itself; the block closes it."""
         return self
 
@@ -209,7 +209,7 @@ class FileCalls:
         body = render_body(data)
         if gzip:
             headers["Content-Encoding"] = "gzip"
-            body = gzip_codec.compress(body, 1) if isinstance(body, bytes) else zipped(body)
+            body = compressed(body)
         limit_s = self._agent.limit(request_timeout)
         ask = Ask("POST", "/files", _path_query(path, user), headers, limit_s)
         answer = self._transfer(ask, body)
@@ -384,7 +384,7 @@ class FileCalls:
         writer = TreeWriter(local, max_bytes=max_bytes, max_entries=max_entries)
         try:
             for chunk in reader:
-                in_thread(lambda data=chunk: writer.feed(data))
+                in_thread(partial(writer.feed, chunk))
             writer.finish()
         except BaseException as error:
             writer.undo()
@@ -397,17 +397,18 @@ class FileCalls:
 
     def _download_file(self, remote: str, local: Path, user: str | None) -> None:
         """One file, written under another name and renamed when it is whole."""
-        target = local / remote.rstrip("/").rpartition("/")[2] if local.is_dir() else local
+        is_directory = in_thread(local.is_dir)
+        target = local / remote.rstrip("/").rpartition("/")[2] if is_directory else local
         target.parent.mkdir(parents=True, exist_ok=True)
         reader = self.read(remote, "stream", user)
-        partial = target.with_name(f".tupper-{secrets.token_hex(8)}")
+        unfinished = target.with_name(f".tupper-{secrets.token_hex(8)}")
         try:
-            with partial.open("xb") as file:
+            with unfinished.open("xb") as file:
                 for chunk in reader:
-                    in_thread(lambda data=chunk: file.write(data))
-            partial.replace(target)
+                    in_thread(partial(file.write, chunk))
+            unfinished.replace(target)
         finally:
-            partial.unlink(missing_ok=True)
+            unfinished.unlink(missing_ok=True)
             reader.close()
 
     def upload(
@@ -435,8 +436,8 @@ class FileCalls:
             NotEnoughSpaceException: the disk is full.
         """
         source = Path(local)
-        if source.is_file():
-            with source.open("rb") as file:
+        if in_thread(source.is_file):
+            with source.open("rb") as file:  # noqa: ASYNC230 - opening a local file is quick
                 self.write(remote, file, user)
             return
         tree = TreeReader(source, exclude)

@@ -14,8 +14,9 @@ from tupper.sdk._sync.control import Control, decode
 
 
 class SandboxPaginator:
-    """The sandboxes that fit a query. Made by ``Sandbox.list()``; nothing is asked for before
-    :meth:`next_items`.
+    """The sandboxes that fit a query, page by page. Made by ``Sandbox.list()``.
+
+    Nothing is asked for before :meth:`next_items`.
 
     Args:
         query: which ones.

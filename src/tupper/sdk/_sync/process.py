@@ -114,12 +114,13 @@ class ProcessStream:
             except LinkError as error:
                 self._recover(error)
                 continue
-            if isinstance(event, envd.ProcessData):
-                event = self._place(event)
-            if isinstance(event, envd.ProcessEnd) and self._is_out_of_time(event):
-                raise self._timed_out()
-            if isinstance(event, envd.ProcessData | envd.ProcessEnd):
+            if isinstance(event, envd.ProcessEnd):
+                if self._is_out_of_time(event):
+                    raise self._timed_out()
                 return event
+            placed = self._place(event) if isinstance(event, envd.ProcessData) else None
+            if placed is not None:
+                return placed
             self._check_deadline()
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from tupper.sdk._handles_sync import CommandHandle
 from tupper.sdk._shared.result import Collector
 from tupper.sdk._shared.types import OutputHandler, PtySize
 from tupper.sdk._sync.agent import PROCESS
-from tupper.sdk._sync.commands import SHELL, Processes
+from tupper.sdk._sync.commands import SHELL, Processes, send_input
 from tupper.sdk._sync.process import Opening
 
 _ENVIRONMENT = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
@@ -21,7 +21,7 @@ class PtyCalls(Processes):
 
     def send_stdin(self, pid: int, data: bytes, request_timeout: float | None = None) -> None:
         """Type into a terminal."""
-        self._send(pid, data, request_timeout, pty=True)
+        send_input(self._agent, pid, data, request_timeout, pty=True)
 
     def resize(self, pid: int, size: PtySize, request_timeout: float | None = None) -> None:
         """Change a terminal's size; programs in it are told."""

@@ -7,7 +7,7 @@ import builtins
 import datetime as dt
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Literal, NoReturn, Unpack, overload
+from typing import Literal, NoReturn, Self, Unpack
 
 from tupper.core import log
 from tupper.core.errors import TupperError
@@ -15,6 +15,7 @@ from tupper.sdk import _io_sync as io
 from tupper.sdk._faces_sync import Commands, Filesystem, Pty
 from tupper.sdk._host import publish_port
 from tupper.sdk._shared import errors
+from tupper.sdk._shared.both import Both
 from tupper.sdk._shared.create import (
     Creation,
     PortSpec,
@@ -40,12 +41,87 @@ from tupper.sdk._shared.types import (
     SnapshotMode,
     VolumeSpec,
 )
-from tupper.sdk._shared.variant import class_method_variant
 from tupper.sdk._sync.agent import Agent
 from tupper.sdk._sync.control import Control, decode, sandbox_path
 from tupper.sdk._sync.paginator import SandboxPaginator
 
 CREATE_TIMEOUT_S = 1800.0  # an image may have to be pulled or a template built first
+
+
+def _connect_by_id(
+    cls: type[Sandbox],
+    sandbox_id: str,
+    timeout: float | None = None,
+    *,
+    on_resume: SandboxOnResume = "restore",
+    **opts: Unpack[ApiParams],
+) -> Sandbox:
+    """Attach to a sandbox that runs, by its id, its name, or a unique beginning of its id.
+
+    Args:
+        cls: the class of the result.
+        sandbox_id: which one.
+        timeout: it lives at least this many seconds from now; never shortens its life.
+        on_resume: exists for compatibility.
+        opts: how to reach the server.
+
+    Errors:
+        SandboxNotFoundException: there is none, or it has ended.
+    """
+    control = Control(find_target(opts))
+    return cls(control, _connect(control, sandbox_id, timeout))
+
+
+def _kill_by_id(cls: type[Sandbox], sandbox_id: str, **opts: Unpack[ApiParams]) -> bool:
+    """End a sandbox, with all that is in it. Returns False if there is none."""
+    control = Control(find_target(opts))
+    try:
+        return _kill(control, sandbox_id)
+    finally:
+        control.close()
+
+
+def _set_timeout_by_id(
+    cls: type[Sandbox], sandbox_id: str, timeout: float, **opts: Unpack[ApiParams]
+) -> None:
+    """Let a sandbox end this many seconds from now; longer or shorter than before.
+
+    Errors:
+        SandboxNotFoundException: there is none, or it has ended.
+    """
+    control = Control(find_target(opts))
+    try:
+        _set_timeout(control, sandbox_id, timeout)
+    finally:
+        control.close()
+
+
+def _get_info_by_id(cls: type[Sandbox], sandbox_id: str, **opts: Unpack[ApiParams]) -> SandboxInfo:
+    """What is known about a sandbox.
+
+    Errors:
+        SandboxNotFoundException: there is none, or it has ended.
+    """
+    control = Control(find_target(opts))
+    try:
+        return _get_info(control, sandbox_id)
+    finally:
+        control.close()
+
+
+def _get_metrics_by_id(
+    cls: type[Sandbox],
+    sandbox_id: str,
+    start: dt.datetime | None = None,
+    end: dt.datetime | None = None,
+    **opts: Unpack[ApiParams],
+) -> list[SandboxMetrics]:
+    """What a sandbox used, at several times; ``start`` and ``end`` bound them."""
+    control = Control(find_target(opts))
+    try:
+        return _get_metrics(control, sandbox_id, start, end)
+    finally:
+        control.close()
 
 
 class Sandbox:
@@ -112,7 +188,7 @@ class Sandbox:
         allow_host_ports: Sequence[int] | None = None,
         owner: Literal["process"] | None = None,
         **opts: Unpack[ApiParams],
-    ) -> Sandbox:
+    ) -> Self:
         """Make a sandbox; returns when it takes commands.
 
         If the caller is cancelled or interrupted meanwhile, no sandbox is left.
@@ -211,60 +287,20 @@ class Sandbox:
 
         return cls(control, io.guarded(make, undo))
 
-    @overload
-    def connect(
-        self,
-        timeout: float | None = None,
-        *,
-        on_resume: SandboxOnResume = "restore",
-        **opts: Unpack[ApiParams],
-    ) -> Sandbox: ...
-
-    @overload
-    @classmethod
-    def connect(
-        cls,
-        sandbox_id: str,
-        timeout: float | None = None,
-        *,
-        on_resume: SandboxOnResume = "restore",
-        **opts: Unpack[ApiParams],
-    ) -> Sandbox: ...
-
-    @class_method_variant("_cls_connect")
-    def connect(  # type: ignore[misc]
+    def _connect_own(
         self,
         timeout: float | None = None,
         *,
         on_resume: SandboxOnResume = "restore",
         **opts: Unpack[ApiParams],
     ) -> Sandbox:
-        """Attach to a sandbox that runs, by its id, its name, or a unique beginning of its id.
-
-        Args:
-            timeout: it lives at least this many seconds from now; never shortens its life.
-            on_resume: exists for compatibility.
-            opts: how to reach the server.
-
-        Errors:
-            SandboxNotFoundException: there is none, or it has ended.
-        """
+        """Prolong its life: at least this many seconds from now. Never shortens it."""
         _connect(self._control, self.sandbox_id, timeout)
         return self
 
-    @classmethod
-    def _cls_connect(
-        cls,
-        sandbox_id: str,
-        timeout: float | None = None,
-        *,
-        on_resume: SandboxOnResume = "restore",
-        **opts: Unpack[ApiParams],
-    ) -> Sandbox:
-        control = Control(find_target(opts))
-        return cls(control, _connect(control, sandbox_id, timeout))
+    connect = Both(_connect_by_id, _connect_own)
 
-    def reconnect(self) -> Sandbox:
+    def reconnect(self) -> Self:
         """Attach again after a restart of the server, or with connections that are in doubt."""
         self._agent.close()
         return self.__class__(self._control, _connect(self._control, self.sandbox_id, None))
@@ -311,41 +347,15 @@ class Sandbox:
         """Opens terminals."""
         return self._pty
 
-    @overload
-    def kill(self, **opts: Unpack[ApiParams]) -> bool: ...
-
-    @overload
-    @staticmethod
-    def kill(sandbox_id: str, **opts: Unpack[ApiParams]) -> bool: ...
-
-    @class_method_variant("_cls_kill")
-    def kill(self, **opts: Unpack[ApiParams]) -> bool:  # type: ignore[misc]
-        """End it, with all that is in it.
-
-        Returns:
-            False if it had ended before.
-        """
+    def _kill_own(self, **opts: Unpack[ApiParams]) -> bool:
+        """End it, with all that is in it. Returns False if it had ended before."""
         killed = _kill(self._control, self.sandbox_id)
         self.close()
         return killed
 
-    @classmethod
-    def _cls_kill(cls, sandbox_id: str, **opts: Unpack[ApiParams]) -> bool:
-        control = Control(find_target(opts))
-        try:
-            return _kill(control, sandbox_id)
-        finally:
-            control.close()
+    kill = Both(_kill_by_id, _kill_own)
 
-    @overload
-    def set_timeout(self, timeout: float, **opts: Unpack[ApiParams]) -> None: ...
-
-    @overload
-    @staticmethod
-    def set_timeout(sandbox_id: str, timeout: float, **opts: Unpack[ApiParams]) -> None: ...
-
-    @class_method_variant("_cls_set_timeout")
-    def set_timeout(self, timeout: float, **opts: Unpack[ApiParams]) -> None:  # type: ignore[misc]
+    def _set_timeout_own(self, timeout: float, **opts: Unpack[ApiParams]) -> None:
         """Let it end this many seconds from now; longer or shorter than before.
 
         Errors:
@@ -353,28 +363,14 @@ class Sandbox:
         """
         _set_timeout(self._control, self.sandbox_id, timeout)
 
-    @classmethod
-    def _cls_set_timeout(cls, sandbox_id: str, timeout: float, **opts: Unpack[ApiParams]) -> None:
-        control = Control(find_target(opts))
-        try:
-            _set_timeout(control, sandbox_id, timeout)
-        finally:
-            control.close()
+    set_timeout = Both(_set_timeout_by_id, _set_timeout_own)
 
     def set_idle_timeout(self, idle_timeout: float | None) -> None:
         """Let it end after this many seconds without activity; None for never."""
         path = sandbox_path(self.sandbox_id, "/idle-timeout", version="/tupper/v1")
         self._control.call("POST", path, body={"idleTimeout": idle_timeout})
 
-    @overload
-    def get_info(self, **opts: Unpack[ApiParams]) -> SandboxInfo: ...
-
-    @overload
-    @staticmethod
-    def get_info(sandbox_id: str, **opts: Unpack[ApiParams]) -> SandboxInfo: ...
-
-    @class_method_variant("_cls_get_info")
-    def get_info(self, **opts: Unpack[ApiParams]) -> SandboxInfo:  # type: ignore[misc]
+    def _get_info_own(self, **opts: Unpack[ApiParams]) -> SandboxInfo:
         """What is known about it.
 
         Errors:
@@ -382,60 +378,18 @@ class Sandbox:
         """
         return _get_info(self._control, self.sandbox_id)
 
-    @classmethod
-    def _cls_get_info(cls, sandbox_id: str, **opts: Unpack[ApiParams]) -> SandboxInfo:
-        control = Control(find_target(opts))
-        try:
-            return _get_info(control, sandbox_id)
-        finally:
-            control.close()
+    get_info = Both(_get_info_by_id, _get_info_own)
 
-    @overload
-    def get_metrics(
-        self,
-        start: dt.datetime | None = None,
-        end: dt.datetime | None = None,
-        **opts: Unpack[ApiParams],
-    ) -> builtins.list[SandboxMetrics]: ...
-
-    @overload
-    @staticmethod
-    def get_metrics(
-        sandbox_id: str,
-        start: dt.datetime | None = None,
-        end: dt.datetime | None = None,
-        **opts: Unpack[ApiParams],
-    ) -> builtins.list[SandboxMetrics]: ...
-
-    @class_method_variant("_cls_get_metrics")
-    def get_metrics(  # type: ignore[misc]
+    def _get_metrics_own(
         self,
         start: dt.datetime | None = None,
         end: dt.datetime | None = None,
         **opts: Unpack[ApiParams],
     ) -> builtins.list[SandboxMetrics]:
-        """What it used, at several times.
-
-        Args:
-            start: leave out what is older.
-            end: leave out what is newer.
-            opts: how to reach the server.
-        """
+        """What it used, at several times; ``start`` and ``end`` bound them."""
         return _get_metrics(self._control, self.sandbox_id, start, end)
 
-    @classmethod
-    def _cls_get_metrics(
-        cls,
-        sandbox_id: str,
-        start: dt.datetime | None = None,
-        end: dt.datetime | None = None,
-        **opts: Unpack[ApiParams],
-    ) -> builtins.list[SandboxMetrics]:
-        control = Control(find_target(opts))
-        try:
-            return _get_metrics(control, sandbox_id, start, end)
-        finally:
-            control.close()
+    get_metrics = Both(_get_metrics_by_id, _get_metrics_own)
 
     def is_running(self, request_timeout: float | None = None) -> bool:
         """Whether it lives. One that does not answer but was not ended lives."""
@@ -516,7 +470,7 @@ class Sandbox:
         self._agent.close()
         self._control.close()
 
-    def __enter__(self) -> Sandbox:
+    def __enter__(self) -> Self:
         """Itself; it is killed at the end of the block."""
         return self
 
