@@ -211,7 +211,9 @@ class _File:
         for key in table:
             if key not in known:
                 near = difflib.get_close_matches(key, known, 1)
-                hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(known))}"
+                hint = (
+                    f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(known))}"
+                )
                 raise self.fail(f"unknown key {where}{key}", hint)
 
     def text(self, key: str, default: str) -> str:

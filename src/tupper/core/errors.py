@@ -41,7 +41,6 @@ names the thing, the number and the unit; ``hint`` says what to do about it::
 from __future__ import annotations
 
 
-
 class TupperError(Exception):
     """The root of the tree.
 

@@ -20,12 +20,14 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Iterable,
     Iterator,
 )
 from typing import IO, TypeVar
 
 import httpx2
 
+from tupper.sdk._shared.errors import as_bytes
 from tupper.sdk._shared.link import (
     BODY_MAX,
     CONNECT_TIMEOUT_S,
@@ -187,6 +189,16 @@ async def read_pieces(source: IO[bytes] | IO[str], size: int) -> AsyncIterator[b
         yield piece.encode() if isinstance(piece, str) else piece
 
 
+async def iterate(source: AsyncIterable[bytes] | Iterable[bytes]) -> AsyncIterator[bytes]:
+    """The pieces of either kind of iterable."""
+    if isinstance(source, AsyncIterable):
+        async for piece in source:
+            yield as_bytes(piece)
+    else:
+        for piece in source:
+            yield as_bytes(piece)
+
+
 async def in_thread(function: Callable[[], T]) -> T:
     """Run something that blocks without blocking the loop."""
     return await asyncio.to_thread(function)
@@ -227,9 +239,7 @@ async def guarded(make: Callable[[], Awaitable[T]], undo: Callable[[T], Awaitabl
         raise
 
 
-async def _take_back(
-    task: asyncio.Future[T], undo: Callable[[T], Awaitable[object]]
-) -> None:
+async def _take_back(task: asyncio.Future[T], undo: Callable[[T], Awaitable[object]]) -> None:
     await asyncio.wait([task], timeout=REPLY_GRACE_S)
     if not task.done():
         task.cancel()

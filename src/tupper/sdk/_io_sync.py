@@ -18,6 +18,7 @@ from typing import IO, TypeVar
 
 import httpx2
 
+from tupper.sdk._shared.errors import as_bytes
 from tupper.sdk._shared.link import (
     BODY_MAX,
     CONNECT_TIMEOUT_S,
@@ -163,6 +164,12 @@ def read_pieces(source: IO[bytes] | IO[str], size: int) -> Iterator[bytes]:
     """The bytes of a file object; text is encoded as UTF-8."""
     while piece := source.read(size):
         yield piece.encode() if isinstance(piece, str) else piece
+
+
+def iterate(source: Iterable[bytes]) -> Iterator[bytes]:
+    """The pieces of an iterable."""
+    for piece in source:
+        yield as_bytes(piece)
 
 
 def in_thread(function: Callable[[], T]) -> T:

@@ -115,6 +115,8 @@ class ProcessStream:
                 continue
             if isinstance(event, envd.ProcessData):
                 event = self._place(event)
+            if isinstance(event, envd.ProcessEnd) and self._is_out_of_time(event):
+                raise self._timed_out()
             if isinstance(event, envd.ProcessData | envd.ProcessEnd):
                 return event
             self._check_deadline()
@@ -234,6 +236,10 @@ class ProcessStream:
 
     def _remaining(self) -> float | None:
         return None if self._deadline is None else self._deadline - time.monotonic()
+
+    def _is_out_of_time(self, end: envd.ProcessEnd) -> bool:
+        """The end of the killed command may overtake the end of the call."""
+        return self._deadline is not None and end.limit in ("time", "timeout")
 
     def _check_deadline(self) -> None:
         if self._deadline is not None and time.monotonic() > self._deadline + LATE_S:

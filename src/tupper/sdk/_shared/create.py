@@ -212,7 +212,9 @@ def _parse_mount(item: MountSpec) -> dict[str, object]:
         return _render_mount(item.host_path, item.guest_path, "ro" if item.read_only else "rw")
     parts = item.split(":") if isinstance(item, str) else [os.fspath(part) for part in item]
     if len(parts) not in (2, 3):
-        raise InvalidArgumentException(f"mount {item!r}: write it as 'host:guest' or 'host:guest:ro'")
+        raise InvalidArgumentException(
+            f"mount {item!r}: write it as 'host:guest' or 'host:guest:ro'"
+        )
     return _render_mount(parts[0], parts[1], parts[2] if len(parts) == 3 else "rw")
 
 

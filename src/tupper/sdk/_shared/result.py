@@ -39,14 +39,18 @@ class Collector:
         if event.gap:
             text.note_gap(event.gap)
         decoded = text.feed(event.data) or None
-        return (decoded, None, None) if event.stream is envd.Stream.STDOUT else (None, decoded, None)
+        return (
+            (decoded, None, None) if event.stream is envd.Stream.STDOUT else (None, decoded, None)
+        )
 
     def finish(self, end: envd.ProcessEnd) -> list[Piece]:
         """Take the end; returns what a last incomplete character decodes to."""
         self.end = end
         out = self._texts[envd.Stream.STDOUT].feed(b"", final=True)
         err = self._texts[envd.Stream.STDERR].feed(b"", final=True)
-        return [piece for piece in ((out or None, None, None), (None, err or None, None)) if any(piece)]
+        return [
+            piece for piece in ((out or None, None, None), (None, err or None, None)) if any(piece)
+        ]
 
     @property
     def stdout(self) -> str:

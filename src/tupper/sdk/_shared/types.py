@@ -6,7 +6,7 @@ Source: the public types of the ``e2b`` package 2.63.0.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from os import PathLike
@@ -28,6 +28,17 @@ SandboxListOrder = Literal["asc", "desc"]
 SandboxOnResume = Literal["restore", "reboot"]
 SnapshotMode = Literal["full", "filesystem"]
 WriteData = str | bytes | bytearray | memoryview | IO[bytes] | IO[str] | Iterable[bytes]
+
+AsyncWriteData = (
+    str
+    | bytes
+    | bytearray
+    | memoryview
+    | IO[bytes]
+    | IO[str]
+    | Iterable[bytes]
+    | AsyncIterable[bytes]
+)
 
 
 class ApiParams(TypedDict, total=False):
@@ -177,6 +188,13 @@ class WriteEntry(TypedDict):
 
     path: str
     data: WriteData
+
+
+class AsyncWriteEntry(TypedDict):
+    """One file of the async ``write_files``."""
+
+    path: str
+    data: AsyncWriteData
 
 
 @dataclass
