@@ -95,10 +95,13 @@ def _try_out(runsc: Path, platform: Platform, place: Path) -> Trial:
     try:
         try:
             run_sync(
-                _command(runsc, platform, place), timeout_s=TIMEOUT_S, env=minimal_env(), output=writer
+                _command(runsc, platform, place),
+                timeout_s=TIMEOUT_S,
+                env=minimal_env(),
+                output=writer,
             )
         except TupperError as error:
-            os.set_blocking(reader, False)  # noqa: FBT003
+            os.set_blocking(reader, False)
             return Trial(platform, works=False, reason=_first_line(_drain(reader)) or error.message)
         os.close(writer)
         writer = -1
