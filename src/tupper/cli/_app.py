@@ -115,9 +115,9 @@ class LazyGroup(click.Group):
 def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001
     if not wanted or ctx.resilient_parsing:
         return
-    from importlib.metadata import version  # noqa: PLC0415
+    import tupper  # noqa: PLC0415
 
-    _output.result(f"tupper {version('tupper')}")
+    _output.result(f"tupper {tupper.__version__}")
     ctx.exit()
 
 

@@ -237,8 +237,9 @@ class ControlPlane:
             await note(request)
             alive = [m for m in self.machines.values() if not m.end_reason]
             alive.sort(key=lambda m: m.started, reverse=True)
-            start, limit = int(request.query_params.get("nextToken", 0)), int(
-                request.query_params["limit"]
+            start, limit = (
+                int(request.query_params.get("nextToken", 0)),
+                int(request.query_params["limit"]),
             )
             headers = {"X-Next-Token": str(start + limit)} if start + limit < len(alive) else {}
             page = [m.answer() for m in alive[start : start + limit]]
