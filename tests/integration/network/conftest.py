@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from integration.network import lab as labs
 
+from integration.network import lab as labs
 from tupper.network import namespaces
 from tupper.network.forwarding import Forwarding
 

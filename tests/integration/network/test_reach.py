@@ -4,6 +4,7 @@ import socket
 import struct
 
 import pytest
+
 from integration.network.lab import (
     HOST,
     METADATA,
@@ -17,7 +18,6 @@ from integration.network.lab import (
     resolve,
     run_in,
 )
-
 from tupper.core.errors import AlreadyExists, InvalidArgument, NotFound
 from tupper.network import Policy
 
@@ -110,10 +110,9 @@ async def test_a_policy_is_replaced_under_open_connections(lab, network, inside)
         client.sendall(b"before")
         assert far.recv(100) == b"before"
         await network.update(guest, Policy(deny_out=(PUBLIC,)))
+        client.sendall(b"after")
         with pytest.raises(ConnectionResetError):
-            for _ in range(3):
-                client.sendall(b"after")
-                assert client.recv(100) == b""
+            client.recv(100)
     await network.update(guest, Policy(internet=False, allow_out=(PUBLIC,)))
     lab.serve(lab.internet, PUBLIC, 80)
     assert attempt(fd, PUBLIC, 80) == b"hello\n"
@@ -217,7 +216,7 @@ async def test_there_is_no_ipv6(network, inside):
         with socket.create_connection(("2001:db8::1", 80), timeout=4):
             pass
 
-    with pytest.raises(OSError, match="unreachable|assign"):
+    with pytest.raises(OSError, match=r"unreachable|assign"):
         call_in(fd, dial)
     assert "inet6" not in run_in(fd, program=("ip", "addr", "show", "dev", "eth0"))
     assert "inet6" not in run_in(fd, program=("ip", "addr", "show", "dev", "eth0"))
@@ -263,7 +262,6 @@ async def test_TB045_a_published_port_of_a_container_is_no_way_in(lab, network, 
 
 async def test_TB097_the_mtu_is_the_uplinks(monkeypatch, engine_id, tmp_path):
     from integration.network import lab as labs
-
     from tupper.network import namespaces
     from tupper.network.forwarding import Forwarding
 
