@@ -158,12 +158,7 @@ class Cgroup:
         may run between fork and exec in a program with threads.
         """
         files = [str(path / "cgroup.procs") for path in self.paths]
-<<<<<<< HEAD
-        script = f'n={len(files)}; while [ $n -gt 0 ]; do echo $$ >"$1" || exit 125; shift; n=$((n-1)); done; exec "$@"'
-        return ["/bin/sh", "-c", script, "sh", *files, *argv]
-=======
         return ["/bin/sh", "-c", _JOIN, "sh", str(len(files)), *files, *argv]
->>>>>>> gvisor
 
     def pids(self) -> set[int]:
         """The processes in the group."""

@@ -13,7 +13,9 @@ import contextlib
 import errno
 import os
 import socket
+import struct
 import time
+from asyncio import trsock
 
 from tupper.core import log
 from tupper.core.backend import AgentAddress
@@ -59,17 +61,16 @@ class PortForward:
             AlreadyExists: the port is in use. InvalidArgument: no such address on this host.
         """
 
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = asyncio.current_task()
-            if task is not None:
-                self._connections.add(task)
-                task.add_done_callback(self._connections.discard)
-            await _serve(reader, writer, address, token, guest_port)
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            # A task of our own: those of asyncio's servers complain when they are cancelled.
+            task = asyncio.create_task(_serve(reader, writer, address, token, guest_port))
+            self._connections.add(task)
+            task.add_done_callback(self._connections.discard)
 
         sockets = _listen(host, host_port)
         try:
             for sock in sockets:
-                self._servers.append(await asyncio.start_server(serve, sock=sock, limit=_CHUNK))
+                self._servers.append(await asyncio.start_server(accept, sock=sock, limit=_CHUNK))
         except BaseException:
             for sock in sockets:
                 sock.close()
@@ -137,7 +138,7 @@ async def _serve(
         inside = await _open_tunnel(address, token, guest_port)
     except (OSError, TimeoutError, GuestMisbehaved, Unsupported) as error:
         log.event("port.refused", port=guest_port, error=error)
-        writer.transport.abort()  # a reset: the client shall not take it for an empty answer
+        _reset(writer)  # the client shall not take it for an empty answer
         return
     except BaseException:
         writer.transport.abort()
@@ -153,10 +154,19 @@ async def _serve(
             for end in (writer, inside[1]):
                 await end.wait_closed()
     except* (OSError, TimeoutError):
-        pass  # one side broke; the other learns it now
+        _reset(writer)  # one side broke; the other learns it
     finally:
         for end in (writer, inside[1]):
             end.transport.abort()
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """Close a TCP connection so that its other end sees an error. Source: socket(7), SO_LINGER."""
+    sock = writer.get_extra_info("socket")
+    if isinstance(sock, trsock.TransportSocket):
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

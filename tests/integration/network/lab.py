@@ -195,6 +195,7 @@ class Lab:
         self._stack = contextlib.ExitStack()
         self.host, self.internet = new_namespace(), new_namespace()
         self._mtu = uplink_mtu
+        self.resolvers = (RESOLVER,)
 
     def __enter__(self):
         back = current()
