@@ -12,7 +12,7 @@ from tupper.backends.registry import GROUP, load_backends
 from tupper.core.backend import AgentAddress, Isolation, Probe
 from tupper.core.paths import Paths
 from tupper.core.sandbox import SandboxRecord
-from tupper.core.select import select
+from tupper.core.select import choose
 from tupper.core.settings import Settings
 from tupper.engine.parts import Forward, Parts
 from tupper.guest import Agent, claim_socket, dial, find_agent_binary
@@ -57,7 +57,7 @@ def _entry_points() -> list[metadata.EntryPoint]:
 
 
 def _choose(probes: Sequence[Probe], wanted: str, least: Isolation | None) -> Probe:
-    return select(probes, wanted=wanted, min_isolation=least)
+    return choose(probes, wanted=wanted, min_isolation=least)
 
 
 def _make_agent(address: AgentAddress, token: str) -> Agent:
