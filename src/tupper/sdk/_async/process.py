@@ -30,6 +30,7 @@ SILENCE_S = 10.0
 START_SILENCE_S = 14.0
 LATE_S = 5.0
 _ATTEMPTS = 5
+_DRAIN_READS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,7 @@ class ProcessStream:
                 await self._recover(error)
                 continue
             if isinstance(event, envd.ProcessEnd):
+                await self._drain()
                 if self._is_out_of_time(event):
                     raise self._timed_out()
                 return event
@@ -269,6 +271,16 @@ class ProcessStream:
 
     def _remaining(self) -> float | None:
         return None if self._deadline is None else self._deadline - time.monotonic()
+
+    async def _drain(self) -> None:
+        """Read what follows the end event, so that the connection can be used again."""
+        reply = self._reply
+        try:
+            for _ in range(_DRAIN_READS):
+                if reply is None or not await reply.read():
+                    return
+        except LinkError:
+            return  # the result is whole; only the connection is lost
 
     def _is_out_of_time(self, end: envd.ProcessEnd) -> bool:
         """The end of the killed command may overtake the end of the call."""
