@@ -119,6 +119,8 @@ class Layout:
     ) -> dict:
         """Add a manifest; returns its descriptor with its platform."""
         compress, layer_type = COMPRESSIONS[compression]
+        if docker and compression == "gzip":
+            layer_type = DOCKER + "image.rootfs.diff.tar.gzip"
         described, diff_ids = [], []
         for layer in layers:
             plain = layer if isinstance(layer, bytes) else make_tar(layer)
