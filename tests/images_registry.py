@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from oci_writer import Layout
 
+from oci_writer import Layout
 from tupper.images import Images, Limits
 
 USER, PASSWORD = "somebody", "a secret for tests"
-
 
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="unpacking with owners needs root")
@@ -40,9 +39,19 @@ class Registry:
 
     def push(self, layout: Layout, tag: str, name: str, *, everything: bool = True) -> str:
         """Push what ``layout`` published under a tag, with all platforms, unchanged."""
-        argv = ["skopeo", "copy", "--insecure-policy", "--dest-tls-verify=false", "--preserve-digests"]
+        argv = [
+            "skopeo",
+            "copy",
+            "--insecure-policy",
+            "--dest-tls-verify=false",
+            "--preserve-digests",
+        ]
         argv += ["--all"] if everything else []
-        subprocess.run([*argv, f"oci:{layout.path}:{tag}", f"docker://{self.address}/{name}"], check=True, capture_output=True)
+        subprocess.run(
+            [*argv, f"oci:{layout.path}:{tag}", f"docker://{self.address}/{name}"],
+            check=True,
+            capture_output=True,
+        )
         return f"{self.address}/{name}"
 
     def put(self, layout: Layout, descriptor: dict, repository: str, tag: str) -> str:
@@ -61,7 +70,12 @@ class Registry:
             start = self._call("POST", f"/v2/{repository}/blobs/uploads/", b"")
             mark = "&" if "?" in start else "?"
             url = f"{start}{mark}digest={blob['digest']}"
-            self._call("PUT", url, layout.blob_path(blob["digest"]).read_bytes(), "application/octet-stream")
+            self._call(
+                "PUT",
+                url,
+                layout.blob_path(blob["digest"]).read_bytes(),
+                "application/octet-stream",
+            )
 
     def _put_manifest(self, layout: Layout, descriptor: dict, repository: str, tag: str) -> None:
         data = layout.blob_path(descriptor["digest"]).read_bytes()
@@ -69,7 +83,9 @@ class Registry:
 
     def _call(self, method: str, path: str, data: bytes, kind: str = "") -> str:
         url = path if path.startswith("http") else f"http://{self.address}{path}"
-        request = urllib.request.Request(url, data, {"Content-Type": kind} if kind else {}, method=method)
+        request = urllib.request.Request(
+            url, data, {"Content-Type": kind} if kind else {}, method=method
+        )
         with urllib.request.urlopen(request, timeout=20) as answer:
             return answer.headers.get("Location", "")
 
@@ -94,7 +110,9 @@ http: {{addr: "127.0.0.1:{port}"}}
     )
     log = directory / "log"
     with log.open("wb") as out:
-        process = subprocess.Popen(["docker-registry", "serve", str(config)], stdout=out, stderr=out)
+        process = subprocess.Popen(
+            ["docker-registry", "serve", str(config)], stdout=out, stderr=out
+        )
     deadline = time.monotonic() + 30
     while True:
         try:
@@ -130,7 +148,9 @@ def private_registry(tmp_path):
     directory.mkdir()
     hashed = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)).decode()
     (directory / "htpasswd").write_text(f"{USER}:{hashed}\n")
-    running = start_registry(directory, f"auth: {{htpasswd: {{realm: tests, path: {directory / 'htpasswd'}}}}}\n")
+    running = start_registry(
+        directory, f"auth: {{htpasswd: {{realm: tests, path: {directory / 'htpasswd'}}}}}\n"
+    )
     yield running
     running.process.terminate()
     running.process.wait(20)

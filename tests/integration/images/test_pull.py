@@ -14,10 +14,10 @@ import time
 from pathlib import Path
 
 import pytest
-from oci_writer import COMPRESSIONS, Item, directory, docker_archive, make_tar, symlink
-from images_registry import PASSWORD, auth_file, needs_root
 
 import tupper
+from images_registry import PASSWORD, auth_file, needs_root
+from oci_writer import COMPRESSIONS, Item, directory, docker_archive, make_tar, symlink
 from tupper.core.errors import (
     Conflict,
     ImageNotFound,
@@ -32,7 +32,12 @@ from tupper.images import Images, Limits
 pytestmark = needs_root
 
 LAYERS = [
-    [directory("etc"), Item("etc/a", b"one"), directory("bin"), Item("bin/tool", b"#!", mode=0o4755)],
+    [
+        directory("etc"),
+        Item("etc/a", b"one"),
+        directory("bin"),
+        Item("bin/tool", b"#!", mode=0o4755),
+    ],
     [Item("etc/.wh.a"), Item("etc/b", b"two"), symlink("sbin", "bin")],
 ]
 
@@ -40,7 +45,9 @@ LAYERS = [
 def tree(path: Path) -> dict[str, str]:
     out = {}
     for item in sorted(path.rglob("*")):
-        kind = "link" if item.is_symlink() else "dir" if item.is_dir() else item.read_bytes().decode()
+        kind = (
+            "link" if item.is_symlink() else "dir" if item.is_dir() else item.read_bytes().decode()
+        )
         out[str(item.relative_to(path))] = f"{item.lstat().st_mode:o} {kind}"
     return out
 
@@ -93,7 +100,8 @@ async def test_a_moved_tag_is_seen_only_by_a_refresh(images, registry, layout):
     registry.push(layout, "new", "app:1")
     assert await images.ensure(reference) == first
     second = await images.ensure(reference, refresh=True)
-    assert second != first and (second.path / "new").exists()
+    assert second != first
+    assert (second.path / "new").exists()
     assert await images.lookup(reference) == second
 
 
@@ -109,7 +117,9 @@ async def test_by_digest(images, registry, layout):
 
 @pytest.mark.parametrize("compression", list(COMPRESSIONS))
 async def test_tb111_every_compression_and_odd_media_types(images, registry, layout, compression):
-    descriptor = layout.image(LAYERS, compression=compression, docker=compression.startswith("docker"))
+    descriptor = layout.image(
+        LAYERS, compression=compression, docker=compression.startswith("docker")
+    )
     reference = registry.put(layout, descriptor, "app", "1")
     assert tree((await images.ensure(reference)).path) == EXPECTED
     local = layout.publish(descriptor)
@@ -129,7 +139,11 @@ async def test_tb111_only_the_matching_platform_is_fetched(images, registry, lay
     rootfs = await images.ensure(reference, platform="linux/amd64")
     assert tree(rootfs.path) == EXPECTED
     wanted = json.loads(layout.blob_path(entries[3]["digest"]).read_bytes())
-    asked = {line.split("/blobs/")[1][:71] for line in registry.requests().splitlines() if "/blobs/sha256:" in line and "http.request.method=GET" in line}
+    asked = {
+        line.split("/blobs/")[1][:71]
+        for line in registry.requests().splitlines()
+        if "/blobs/sha256:" in line and "http.request.method=GET" in line
+    }
     assert asked == {wanted["config"]["digest"], *(layer["digest"] for layer in wanted["layers"])}
 
 
@@ -140,7 +154,9 @@ async def test_tb111_a_missing_platform_names_what_there_is(images, registry, la
         layout.image([[Item("y")]], platform=("unknown", "unknown")),
     ]
     reference = registry.put(layout, layout.nested(entries), "app", "1")
-    with pytest.raises(PlatformNotFound, match="linux/amd64; available: linux/arm64, windows/amd64$"):
+    with pytest.raises(
+        PlatformNotFound, match=r"linux/amd64; available: linux/arm64, windows/amd64$"
+    ):
         await images.ensure(reference, platform="linux/amd64")
     single = registry.put(layout, entries[0], "app", "arm")
     with pytest.raises(PlatformNotFound, match="available: linux/arm64"):
@@ -152,7 +168,9 @@ async def test_tb111_a_missing_platform_names_what_there_is(images, registry, la
 @pytest.mark.parametrize("docker", [False, True])
 async def test_tb111_nested_indexes(images, registry, layout, docker):
     inner = layout.nested([layout.image(LAYERS, docker=docker)], docker=docker)
-    outer = layout.nested([layout.image([[Item("x")]], platform=("linux", "s390x")), inner], docker=docker)
+    outer = layout.nested(
+        [layout.image([[Item("x")]], platform=("linux", "s390x")), inner], docker=docker
+    )
     reference = registry.put(layout, outer, "app", "1")
     assert tree((await images.ensure(reference, platform="linux/amd64")).path) == EXPECTED
     layout.publish(outer)
@@ -167,11 +185,17 @@ async def test_tb051_the_configuration_is_kept(images, layout):
     }  # fmt: skip
     found = (await images.ensure(layout.publish(layout.image(LAYERS, config=config)))).config
     assert found.env == {"A": "1", "PATH": "/opt/b:/usr/bin", "EMPTY": "", "EQ": "a=b"}
-    assert (found.user, found.workdir, found.entrypoint, found.cmd) == ("node:node", "/srv/app", ("/ep",), ("x",))
+    assert (found.user, found.workdir, found.entrypoint, found.cmd) == (
+        "node:node",
+        "/srv/app",
+        ("/ep",),
+        ("x",),
+    )
     assert (found.labels, found.exposed_ports) == ({"k": "v"}, (443, 8080))
     # And after a restart.
     again = await Images(images.data_dir, images.cache_dir).lookup(f"oci:{layout.path}:latest")
-    assert again is not None and again.config == found
+    assert again is not None
+    assert again.config == found
 
 
 async def test_archives_of_every_kind(images, layout, tmp_path):
@@ -181,9 +205,19 @@ async def test_archives_of_every_kind(images, layout, tmp_path):
     packed.write_bytes(gzip.compress(plain.read_bytes()))
     saved = docker_archive(tmp_path / "saved.tar", LAYERS, name="app:1", config={"User": "7"})
     shutil.copy(saved, tmp_path / "copy.tar")
-    for reference in (str(plain), f"oci-archive:{plain}", str(packed), str(layout.path), f"oci:{layout.path}"):
+    for reference in (
+        str(plain),
+        f"oci-archive:{plain}",
+        str(packed),
+        str(layout.path),
+        f"oci:{layout.path}",
+    ):
         assert tree((await images.ensure(reference)).path) == EXPECTED, reference
-    for reference in (str(saved), f"docker-archive:{saved}", f"docker-archive:{tmp_path / 'copy.tar'}:app:1"):
+    for reference in (
+        str(saved),
+        f"docker-archive:{saved}",
+        f"docker-archive:{tmp_path / 'copy.tar'}:app:1",
+    ):
         rootfs = await images.ensure(reference)
         assert tree(rootfs.path) == EXPECTED, reference
         assert rootfs.config.user == "7"
@@ -196,7 +230,8 @@ async def test_a_layout_that_changed_is_read_again(images, layout):
     layout.index.clear()
     layout.publish(layout.image([[Item("changed", b"x" * 100)]]))
     second = await images.ensure(f"oci:{layout.path}:latest")
-    assert second.digest != first.digest and (second.path / "changed").exists()
+    assert second.digest != first.digest
+    assert (second.path / "changed").exists()
 
 
 async def test_several_images_in_one_layout_want_a_tag(images, layout):
@@ -209,12 +244,16 @@ async def test_several_images_in_one_layout_want_a_tag(images, layout):
     assert (await images.ensure(f"oci:{layout.path}:two")).path.joinpath("two").exists()
 
 
-async def test_private_registries_through_the_auth_file(images, private_registry, layout, tmp_path, monkeypatch):
+async def test_private_registries_through_the_auth_file(
+    images, private_registry, layout, tmp_path, monkeypatch
+):
     layout.publish(layout.image(LAYERS))
     auth = auth_file(tmp_path / "auth.json", private_registry.address)
     name = f"{private_registry.address}/app:1"
     copy = ["skopeo", "copy", "--insecure-policy", "--dest-tls-verify=false", f"--authfile={auth}"]
-    subprocess.run([*copy, f"oci:{layout.path}:latest", f"docker://{name}"], check=True, capture_output=True)
+    subprocess.run(
+        [*copy, f"oci:{layout.path}:latest", f"docker://{name}"], check=True, capture_output=True
+    )
     for variable in ("REGISTRY_AUTH_FILE", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "DOCKER_CONFIG"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -252,14 +291,17 @@ async def test_a_blob_that_was_tampered_with_at_the_registry(images, registry, l
     descriptor = layout.image(LAYERS)
     layout.publish(descriptor)
     reference = registry.push(layout, "latest", "app:1")
-    layer = json.loads(layout.blob_path(descriptor["digest"]).read_bytes())["layers"][0]["digest"][7:]
+    layer = json.loads(layout.blob_path(descriptor["digest"]).read_bytes())["layers"][0]["digest"][
+        7:
+    ]
     path = registry.blobs / layer[:2] / layer / "data"
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     with pytest.raises((ImagePullFailed, ImageRejected)):
         await images.ensure(reference)
-    assert await images.list() == [] and leftovers(images) == []
+    assert await images.list() == []
+    assert leftovers(images) == []
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "append", "other diff_id", "replaced"])
@@ -286,7 +328,8 @@ async def test_a_layout_that_was_tampered_with(images, layout, damage):
         reference = layout.publish(layout.document(manifest, manifest["mediaType"]))
     with pytest.raises(ImageRejected):
         await images.ensure(reference)
-    assert await images.list() == [] and leftovers(images) == []
+    assert await images.list() == []
+    assert leftovers(images) == []
 
 
 async def test_damaged_documents(images, layout, tmp_path):
@@ -323,7 +366,8 @@ async def test_truncated_and_foreign_archives(images, layout, tmp_path):
     short.write_bytes(make_tar([Item("hello", b"no image")]))
     with pytest.raises(InvalidArgument, match="neither"):
         await images.ensure(str(short))
-    assert await images.list() == [] and leftovers(images) == []
+    assert await images.list() == []
+    assert leftovers(images) == []
 
 
 async def test_no_disk_is_a_typed_error(images, layout):
@@ -338,7 +382,7 @@ async def test_tb043_24_tasks_pull_once(images, registry, layout):
     reference = registry.push(layout, "latest", "app:1")
     registry.log.write_bytes(b"")
     found = await asyncio.gather(*(images.ensure(reference) for _ in range(24)))
-    assert len(set(found_key(item) for item in found)) == 1
+    assert len({found_key(item) for item in found}) == 1
     assert count_gets(registry) == {1}
 
 
@@ -357,7 +401,8 @@ async def test_tb043_two_processes_with_24_tasks_pull_once(images, registry, lay
     children = [spawn(script, str(images.data_dir), reference) for _ in range(2)]
     for child in children:
         out, _ = child.communicate(timeout=120)
-        assert child.returncode == 0 and out.strip() == b"1"
+        assert child.returncode == 0
+        assert out.strip() == b"1"
     assert count_gets(registry) == {1}
     assert leftovers(images) == []
 
@@ -369,7 +414,11 @@ def found_key(rootfs):
 def count_gets(registry) -> set[int]:
     counts: dict[str, int] = {}
     for line in registry.requests().splitlines():
-        if "response completed" in line and "http.request.method=GET" in line and "/blobs/sha256:" in line:
+        if (
+            "response completed" in line
+            and "http.request.method=GET" in line
+            and "/blobs/sha256:" in line
+        ):
             digest = line.split("/blobs/")[1][:71]
             counts[digest] = counts.get(digest, 0) + 1
     return set(counts.values())
@@ -377,7 +426,12 @@ def count_gets(registry) -> set[int]:
 
 def spawn(script: str, *arguments: str) -> subprocess.Popen:
     env = {**os.environ, "PYTHONPATH": str(Path(tupper.__file__).parents[1])}
-    return subprocess.Popen([sys.executable, "-c", script, *arguments], env=env, stdout=subprocess.PIPE, start_new_session=True)
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *arguments],
+        env=env,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
 
 
 @pytest.mark.parametrize("moment", ["pulling", "unpacking", "storing"])
@@ -415,7 +469,11 @@ async def test_tb113_every_derived_file_may_vanish(images, registry, layout):
     rootfs = await images.ensure(reference)
     inode = rootfs.path.stat().st_ino
     store = images.store.directory
-    for victim in [rootfs.path.parent / "image.json", *(store / "refs").iterdir(), *(store / "locks").iterdir()]:
+    for victim in [
+        rootfs.path.parent / "image.json",
+        *(store / "refs").iterdir(),
+        *(store / "locks").iterdir(),
+    ]:
         victim.unlink()
         assert (await images.ensure(reference)).path == rootfs.path
         assert rootfs.path.stat().st_ino == inode, "a tree that may be in use was replaced"
@@ -437,7 +495,8 @@ async def test_tb113_prune_and_remove_leave_what_is_used(images, layout):
     pruned = await images.prune(in_use=[used.digest])
     assert pruned.removed == (idle.digest,)
     assert pruned.freed_bytes >= 8192
-    assert tree(used.path) == EXPECTED and not idle.path.exists()
+    assert tree(used.path) == EXPECTED
+    assert not idle.path.exists()
     with images.hold(used.digest):
         assert (await images.prune(in_use=[])).removed == ()
         with pytest.raises(Conflict):
@@ -460,7 +519,9 @@ async def test_removing_one_of_two_names_keeps_the_image(images, registry, layou
 
 
 async def test_a_cancelled_pull_leaves_nothing(images, layout):
-    reference = layout.publish(layout.image([[Item(f"f{n}", os.urandom(20_000)) for n in range(500)]]))
+    reference = layout.publish(
+        layout.image([[Item(f"f{n}", os.urandom(20_000)) for n in range(500)]])
+    )
     started = asyncio.Event()
     task = asyncio.create_task(images.ensure(reference, progress=lambda _: started.set()))
     await asyncio.wait_for(started.wait(), 60)
