@@ -43,7 +43,11 @@ class AgentDouble:
         elif path == "/tupper/status":
             self.reply(writer, 200, {"lastActivity": self.last_activity * 1000, "activeStreams": 0})
         elif path == "/metrics":
-            self.reply(writer, 200, {"cpu_used_pct": 12.5, "mem_used": 1 << 20, "mem_cache": 5, "disk_used": 7})
+            self.reply(
+                writer,
+                200,
+                {"cpu_used_pct": 12.5, "mem_used": 1 << 20, "mem_cache": 5, "disk_used": 7},
+            )
         elif path == "/tupper/deadline":
             body = await reader.readexactly(int(headers["content-length"]))
             self.deadline = json.loads(body)["deadline"]
@@ -62,7 +66,9 @@ class AgentDouble:
                 self.received += len(chunk)
             self.reply(writer, 200, {"received": self.received})
         elif headers.get("upgrade") == "echo":
-            writer.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+            writer.write(
+                b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"
+            )
             while chunk := await reader.read(1 << 16):
                 writer.write(chunk)
                 await writer.drain()
@@ -70,8 +76,17 @@ class AgentDouble:
             self.reply(writer, 200, {"method": method, "target": target, "headers": headers})
 
     def reply(self, writer, status, body=None) -> None:
-        text = b"" if body is None else body.encode() if isinstance(body, str) else json.dumps(body).encode()
-        writer.write(f"HTTP/1.1 {status} X\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n".encode() + text)
+        text = (
+            b""
+            if body is None
+            else body.encode()
+            if isinstance(body, str)
+            else json.dumps(body).encode()
+        )
+        writer.write(
+            f"HTTP/1.1 {status} X\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n".encode()
+            + text
+        )
 
 
 async def main() -> None:

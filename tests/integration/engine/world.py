@@ -91,7 +91,9 @@ class InProcess(Backend):
             double.silent.clear()
         if self.fault != "mute":
             server = await asyncio.start_unix_server(double.serve, str(path))
-        record = MachineRecord("double", plan.sandbox_id, os.getpid(), 1, AgentAddress("unix", str(path)))
+        record = MachineRecord(
+            "double", plan.sandbox_id, os.getpid(), 1, AgentAddress("unix", str(path))
+        )
         machine = InProcessMachine(record, double, server)
         self.machines[plan.sandbox_id] = machine
         if self.fault == "dies":
@@ -140,7 +142,9 @@ class InProcesses(Backend):
         process.returncode = 0  # never reaped by us: it is not our child in any way that matters
         ticks = start_ticks(process.pid)
         return ProcessMachine(
-            MachineRecord("double", plan.sandbox_id, process.pid, ticks or 0, AgentAddress("unix", str(path)))
+            MachineRecord(
+                "double", plan.sandbox_id, process.pid, ticks or 0, AgentAddress("unix", str(path))
+            )
         )
 
     async def adopt(self, record):
@@ -155,7 +159,8 @@ class Client:
         reader, writer = await asyncio.open_unix_connection(self.address.path)
         text = b"" if body is None else json.dumps(body).encode()
         writer.write(
-            f"{method} {path} HTTP/1.1\r\nX-Access-Token: {self.token}\r\nContent-Length: {len(text)}\r\n\r\n".encode() + text
+            f"{method} {path} HTTP/1.1\r\nX-Access-Token: {self.token}\r\nContent-Length: {len(text)}\r\n\r\n".encode()
+            + text
         )
         try:
             answer = await reader.read()
@@ -217,7 +222,9 @@ class Network:
 
 class Images:
     def __init__(self, root: Path) -> None:
-        self.rootfs = Rootfs("sha256:0", root, ImageConfig(env={"A": "image"}, workdir="/srv", user="www"))
+        self.rootfs = Rootfs(
+            "sha256:0", root, ImageConfig(env={"A": "image"}, workdir="/srv", user="www")
+        )
         self.pulled = 0
 
     async def ensure(self, reference, **_):
@@ -234,7 +241,9 @@ class Images:
 
 
 def choose(probes, wanted, least):
-    usable = [p for p in probes if p.usable and (least is None or p.isolation.strength >= least.strength)]
+    usable = [
+        p for p in probes if p.usable and (least is None or p.isolation.strength >= least.strength)
+    ]
     if not usable:
         raise BackendUnavailable("no backend is good enough")
     return usable[0]
@@ -267,7 +276,9 @@ class World:
 
     def __post_init__(self) -> None:
         self.images = Images(self.directory / "rootfs")
-        self.paths = Paths(self.directory / "data", self.directory, self.directory / "cache", self.directory / "r")
+        self.paths = Paths(
+            self.directory / "data", self.directory, self.directory / "cache", self.directory / "r"
+        )
 
     def find_parts(self, paths, settings, engine_id):
         return Parts(

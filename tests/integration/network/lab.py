@@ -159,7 +159,9 @@ def _query(server, timeout_s):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.settimeout(timeout_s)
         sock.connect((server, 53))
-        sock.send(b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x04name\x04test\x00\x00\x01\x00\x01")
+        sock.send(
+            b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x04name\x04test\x00\x00\x01\x00\x01"
+        )
         return socket.inet_ntoa(sock.recv(2048)[-4:])
 
 
