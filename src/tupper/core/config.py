@@ -29,6 +29,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any, cast
 
 from tupper.core.errors import InvalidArgument, ProfileNotFound
 from tupper.core.paths import Paths
@@ -204,7 +205,7 @@ class _File:
     def table(self, value: object, name: str) -> dict[str, object]:
         if not isinstance(value, dict):
             raise self.fail(f"{name} is not a table")
-        table: dict[object, object] = value
+        table = cast("dict[object, object]", value)
         return {str(key): item for key, item in table.items()}
 
     def check_keys(self, table: Mapping[str, object], known: frozenset[str], where: str) -> None:
@@ -238,7 +239,7 @@ class _File:
         """Make host paths absolute: they are relative to the file, not to the process."""
         mounts, volumes = table.get("mounts"), table.get("volumes")
         if isinstance(mounts, list):
-            listed: list[object] = mounts
+            listed = cast("list[object]", mounts)
             table["mounts"] = [self._anchor_mount(item, f"{where}mounts") for item in listed]
         if isinstance(volumes, dict):
             items = self.table(volumes, f"{where}volumes").items()
@@ -249,9 +250,11 @@ class _File:
         if isinstance(item, str):
             host, colon, rest = item.partition(":")
             return self._anchor(host, where) + colon + rest
-        if isinstance(item, list) and item and isinstance(item[0], str):
-            return (self._anchor(item[0], where), *item[1:])
-        raise self.fail(f"{where}: {item!r} is neither 'host:guest[:ro]' nor a list of these")
+        parts = cast("list[object]", item) if isinstance(item, list) else []
+        if parts and isinstance(parts[0], str):
+            return (self._anchor(parts[0], where), *parts[1:])
+        shown = repr(cast("object", item))
+        raise self.fail(f"{where}: {shown} is neither 'host:guest[:ro]' nor a list of these")
 
     def _anchor(self, host: str, where: str) -> str:
         base = self.path.parent.resolve()
@@ -324,8 +327,8 @@ def _setting_kinds() -> dict[str, type]:
 
 
 def _replace_settings(settings: Settings, changes: Mapping[str, object]) -> Settings:
-    values = {item.name: getattr(settings, item.name) for item in fields(Settings)}
-    return Settings(**{**values, **changes})
+    values: dict[str, Any] = dict(changes)  # their types were checked where they came from
+    return replace(settings, **values)
 
 
 def _with_environ(config: Config, environ: Mapping[str, str]) -> Config:

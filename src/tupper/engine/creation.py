@@ -33,6 +33,7 @@ from tupper.engine.context import Context
 from tupper.engine.ports import publish
 from tupper.engine.sandbox import Sandbox
 from tupper.engine.together import together, unless_ended
+from tupper.protocol.fields import Fields
 
 _P = ParamSpec("_P")
 
@@ -58,10 +59,11 @@ class Creation:
         self._request = request
         self._attachment: Attachment | None = None
         self._rootfs: Rootfs | None = None
+        self._added = ""
 
     async def run(self) -> None:
         """Make it. On failure or cancellation nothing is left but an ended record."""
-        began = time.monotonic()
+        marks = [time.monotonic()]
         async with AsyncExitStack() as undo:
             probe = await self._choose()
             backend = self._context.parts.backends[probe.backend]
@@ -73,16 +75,21 @@ class Creation:
                     self._attach(undo),
                     self._find_rootfs(),
                 )
+            marks.append(time.monotonic())
             machine = await self._start(backend, undo)
+            marks.append(time.monotonic())
             await self._await_agent(machine, undo)
             await self._publish(undo)
             await self._be_running()
             undo.pop_all()
+        marks.append(time.monotonic())
         event(
             "sandbox.running",
             sandbox=self._sandbox.id,
             backend=probe.backend,
-            create_s=time.monotonic() - began,
+            prepare_s=marks[1] - marks[0],
+            start_s=marks[2] - marks[1],
+            ready_s=marks[3] - marks[2],
         )
 
     async def _choose(self) -> Probe:
@@ -148,7 +155,8 @@ class Creation:
         context, record = self._context, self._sandbox.record
         directory = context.directory(record.id)
         hostname = record.name.replace("_", "-").strip(".-") or record.id
-        added = await context.trust.added() if context.settings.trust_host_ca else ""
+        if context.settings.trust_host_ca:
+            self._added = await context.trust.added()
         return MachinePlan(
             sandbox_id=record.id,
             host_name=context.host_name(record.id),
@@ -163,14 +171,14 @@ class Creation:
             pids=record.pids,
             hostname=hostname,
             agent_binary=context.parts.agent_binary(),
-            agent_config=self._agent_config(self._rootfs, hostname, added),
+            agent_config=self._agent_config(self._rootfs, hostname),
             etc_files=etc_files(hostname, self._attachment),
             options=self._request.backend_options,
         )
 
-    def _agent_config(self, rootfs: Rootfs, hostname: str, added: str) -> dict[str, object]:
+    def _agent_config(self, rootfs: Rootfs, hostname: str) -> dict[str, object]:
         record, request, config = self._sandbox.record, self._request, rootfs.config
-        bundle = dict.fromkeys(_BUNDLE_VARIABLES, _GUEST_BUNDLE) if added else {}
+        bundle = dict.fromkeys(_BUNDLE_VARIABLES, _GUEST_BUNDLE) if self._added else {}
         out: dict[str, object] = {
             "accessToken": record.token,
             "sandboxId": record.id,
@@ -188,8 +196,6 @@ class Creation:
             "sudo": True,
             "onExit": "exit",
         }
-        if added:
-            out["caBundle"] = added
         if record.timeout_s is not None:
             # Corrected once it is ready; until then it may not outlive a failed creation by much.
             out["deadline"] = time.time() + AGENT_STARTS_S + record.timeout_s
@@ -221,6 +227,8 @@ class Creation:
         client = context.parts.agent(address, sandbox.record.token)
         later(undo, client.close)
         await client.health()
+        if self._added:
+            await client.init(ca_bundle=self._added)
         sandbox.client = client
         sandbox.change(agent=address)
 
@@ -280,10 +288,16 @@ async def remove_tree(directory: Path) -> None:
 
 
 def etc_files(hostname: str, attachment: Attachment | None) -> dict[str, str]:
-    """The small files that tell a guest its name and its name servers."""
-    hosts = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"
-    files = {"/etc/hostname": f"{hostname}\n", "/etc/hosts": f"{hosts}127.0.1.1 {hostname}\n"}
+    """The small files that tell a guest its name, others' names and its name servers."""
     servers = attachment.dns if attachment is not None else ()
+    names = Fields(attachment.data if attachment is not None else {}).text_map("hosts")
+    lines = [
+        "127.0.0.1 localhost",
+        "::1 localhost ip6-localhost ip6-loopback",
+        f"127.0.1.1 {hostname}",
+        *(f"{address} {name}" for name, address in names.items()),
+    ]
+    files = {"/etc/hostname": f"{hostname}\n", "/etc/hosts": "".join(f"{x}\n" for x in lines)}
     files["/etc/resolv.conf"] = "".join(f"nameserver {server}\n" for server in servers)
     return files
 

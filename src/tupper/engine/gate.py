@@ -16,38 +16,33 @@ class Gate:
 
     def __init__(self) -> None:
         self._users = 0
-        self._closed = False
-        self._changed = asyncio.Condition()
+        self._unused = asyncio.Event()
+        self._open = asyncio.Event()
+        self._unused.set()
+        self._open.set()
 
     @asynccontextmanager
     async def use(self) -> AsyncGenerator[None]:
         """Nothing is removed inside."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: not self._closed)
-            self._users += 1
+        while not self._open.is_set():
+            await self._open.wait()
+        self._users += 1
+        self._unused.clear()
         try:
             yield
         finally:
-            # No await: must also happen when we are cancelled.
             self._users -= 1
-            self._wake()
+            if not self._users:
+                self._unused.set()
 
     @asynccontextmanager
     async def alone(self) -> AsyncGenerator[None]:
         """Nobody uses inside."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: not self._closed and not self._users)
-            self._closed = True
+        while self._users or not self._open.is_set():
+            await self._open.wait()
+            await self._unused.wait()
+        self._open.clear()
         try:
             yield
         finally:
-            self._closed = False
-            self._wake()
-
-    def _wake(self) -> None:
-        async def wake() -> None:
-            async with self._changed:
-                self._changed.notify_all()
-
-        task = asyncio.ensure_future(wake())
-        self._waking = task
+            self._open.set()

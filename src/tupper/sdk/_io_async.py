@@ -20,12 +20,14 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Iterator,
+    Generator,
+    Iterable,
 )
-from typing import IO, TypeVar
+from typing import TypeVar
 
 import httpx2
 
+from tupper.sdk._shared.errors import as_bytes
 from tupper.sdk._shared.link import (
     BODY_MAX,
     CONNECT_TIMEOUT_S,
@@ -35,6 +37,7 @@ from tupper.sdk._shared.link import (
     Origin,
     Trouble,
 )
+from tupper.sdk._shared.types import Readable
 
 T = TypeVar("T")
 Body = bytes | AsyncIterable[bytes] | None
@@ -170,7 +173,7 @@ def _make_client(origin: Origin) -> httpx2.AsyncClient:
 
 
 @contextlib.contextmanager
-def _translated() -> Iterator[None]:
+def _translated() -> Generator[None]:
     try:
         yield
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
@@ -181,10 +184,20 @@ def _translated() -> Iterator[None]:
         raise LinkError(Trouble.BROKEN, str(error) or type(error).__name__) from error
 
 
-async def read_pieces(source: IO[bytes] | IO[str], size: int) -> AsyncIterator[bytes]:
+async def read_pieces(source: Readable, size: int) -> AsyncIterator[bytes]:
     """The bytes of a file object; text is encoded as UTF-8. Reads in a thread."""
     while piece := await asyncio.to_thread(source.read, size):
         yield piece.encode() if isinstance(piece, str) else piece
+
+
+async def iterate(source: AsyncIterable[bytes] | Iterable[bytes]) -> AsyncIterator[bytes]:
+    """The pieces of either kind of iterable."""
+    if isinstance(source, AsyncIterable):
+        async for piece in source:
+            yield as_bytes(piece)
+    else:
+        for piece in source:
+            yield as_bytes(piece)
 
 
 async def in_thread(function: Callable[[], T]) -> T:
@@ -227,9 +240,7 @@ async def guarded(make: Callable[[], Awaitable[T]], undo: Callable[[T], Awaitabl
         raise
 
 
-async def _take_back(
-    task: asyncio.Future[T], undo: Callable[[T], Awaitable[object]]
-) -> None:
+async def _take_back(task: asyncio.Future[T], undo: Callable[[T], Awaitable[object]]) -> None:
     await asyncio.wait([task], timeout=REPLY_GRACE_S)
     if not task.done():
         task.cancel()

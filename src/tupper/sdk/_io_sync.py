@@ -12,12 +12,13 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, wait
-from typing import IO, TypeVar
+from typing import TypeVar
 
 import httpx2
 
+from tupper.sdk._shared.errors import as_bytes
 from tupper.sdk._shared.link import (
     BODY_MAX,
     CONNECT_TIMEOUT_S,
@@ -27,6 +28,7 @@ from tupper.sdk._shared.link import (
     Origin,
     Trouble,
 )
+from tupper.sdk._shared.types import Readable
 
 T = TypeVar("T")
 Body = bytes | Iterable[bytes] | None
@@ -148,7 +150,7 @@ def _make_client(origin: Origin) -> httpx2.Client:
 
 
 @contextlib.contextmanager
-def _translated() -> Iterator[None]:
+def _translated() -> Generator[None]:
     try:
         yield
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
@@ -159,10 +161,16 @@ def _translated() -> Iterator[None]:
         raise LinkError(Trouble.BROKEN, str(error) or type(error).__name__) from error
 
 
-def read_pieces(source: IO[bytes] | IO[str], size: int) -> Iterator[bytes]:
+def read_pieces(source: Readable, size: int) -> Iterator[bytes]:
     """The bytes of a file object; text is encoded as UTF-8."""
     while piece := source.read(size):
         yield piece.encode() if isinstance(piece, str) else piece
+
+
+def iterate(source: Iterable[bytes]) -> Iterator[bytes]:
+    """The pieces of an iterable."""
+    for piece in source:
+        yield as_bytes(piece)
 
 
 def in_thread(function: Callable[[], T]) -> T:

@@ -8,7 +8,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from tupper.core.errors import Unauthenticated
 from tupper.engine import Engine
@@ -18,7 +18,7 @@ from tupper.server.auth import is_known
 from tupper.server.http import failure, plain_failure
 
 
-def make_app(engine: Engine, activity: Activity, leave: asyncio.Event) -> ASGIApp:
+def make_app(engine: Engine, activity: Activity, leave: asyncio.Event) -> Gatekeeper:
     """The app.
 
     Args:
@@ -35,7 +35,7 @@ def make_app(engine: Engine, activity: Activity, leave: asyncio.Event) -> ASGIAp
     app.state.engine = engine
     app.state.leave = leave
     app.state.restart = False
-    return _Gatekeeper(app, engine, activity)
+    return Gatekeeper(app, engine, activity)
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
@@ -45,15 +45,21 @@ async def _refuse(request: Request, error: Exception) -> Response:
     return plain_failure(404, f"there is no {request.url.path}", "not_found")
 
 
-class _Gatekeeper:
+class Gatekeeper:
     """Before any route: the raw path becomes the path, and the key is looked at."""
 
     def __init__(self, app: Starlette, engine: Engine, activity: Activity) -> None:
-        self.app = app
+        self._app = app
         self._engine = engine
         self._activity = activity
 
+    @property
+    def wants_restart(self) -> bool:
+        """Whether the process shall start itself again after leaving."""
+        return self._app.state.restart is True
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
         if scope["type"] != "http":
             return
         with self._activity:
@@ -64,7 +70,7 @@ class _Gatekeeper:
                 )
                 await failure(error)(scope, receive, send)
                 return
-            await self.app(scope, receive, send)
+            await self._app(scope, receive, send)
 
     async def _may_pass(self, scope: Scope) -> bool:
         if scope["state"].get("local") is True or scope["path"] == "/health":

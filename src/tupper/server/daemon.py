@@ -121,7 +121,7 @@ async def _serve(
         await activity.finish(timeout_s=0)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
-    return bool(app.app.state.restart)
+    return app.wants_restart
 
 
 async def _leave_when_idle(engine: Engine, activity: Activity, leave: asyncio.Event) -> None:

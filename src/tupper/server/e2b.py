@@ -8,6 +8,7 @@ from starlette.routing import Route
 
 from tupper.core.errors import InvalidArgument, PermissionDenied, SandboxNotFound
 from tupper.core.lifecycle import State
+from tupper.core.sandbox import SandboxRecord
 from tupper.engine import Page, Query, Sample
 from tupper.protocol import e2b
 from tupper.protocol.e2b import V1_TIMEOUT_S, V2_TIMEOUT_S
@@ -85,11 +86,11 @@ async def _create(request: Request, default_timeout_s: float) -> Response:
     if not is_local(request) and (what := e2b.needs_local_caller(wanted)):
         raise PermissionDenied(f"{what} can be asked for only on the machine itself")
     record = await while_connected(request, engine.create(wanted))
-    return answer(_sandbox(request, record.id, record), 201)
+    return answer(_sandbox(request, record), 201)
 
 
-def _sandbox(request: Request, sandbox_id: str, record: e2b.SandboxRecord) -> dict[str, object]:
-    health = engine_of(request).health(sandbox_id)
+def _sandbox(request: Request, record: SandboxRecord) -> dict[str, object]:
+    health = engine_of(request).health(record.id)
     return e2b.render_sandbox(
         record, domain=_domain(request), health=health, local=is_local(request)
     )
@@ -118,7 +119,7 @@ async def _connect_v2(request: Request) -> Response:
 
 async def _connect(request: Request, timeout_s: float | None) -> Response:
     record = await engine_of(request).connect(param(request), timeout_s)
-    return answer(_sandbox(request, record.id, record))
+    return answer(_sandbox(request, record))
 
 
 async def _get(request: Request) -> Response:

@@ -6,8 +6,7 @@ its connection out of uvicorn's hands (:mod:`tupper.server.proxy`).
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import h11
 from uvicorn.config import Config
@@ -64,9 +63,8 @@ class Front(H11Protocol):
             return False
         self._unset_keepalive_if_required()
         self.connections.discard(self)
-        transport = cast("asyncio.Transport", self.transport)
         task = self.loop.create_task(
-            serve_stream(self._engine, transport, head, destination, rest),
+            serve_stream(self._engine, self.transport, head, destination, rest),
             name=f"proxy {destination.sandbox_id}:{destination.port}",
         )
         self._activity.own(task)

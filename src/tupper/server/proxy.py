@@ -17,7 +17,7 @@ import json
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import cast
 from urllib.parse import parse_qs
 
@@ -122,9 +122,9 @@ def _refuse(head: Head, to: Destination) -> tuple[int, dict[str, object]] | None
     return None
 
 
-def _answer(writer: asyncio.StreamWriter, status: int, body: dict[str, object]) -> None:
+def _answer(writer: asyncio.StreamWriter, status: int, body: Mapping[str, object]) -> None:
     """One JSON answer, if the client has not had another yet."""
-    text = json.dumps(body | {"code": status}).encode()
+    text = json.dumps({**body, "code": status}).encode()
     phrase = {400: "Bad Request", 401: "Unauthorized", 404: "Not Found"}.get(status, "Bad Gateway")
     writer.write(
         f"HTTP/1.1 {status} {phrase}\r\nContent-Type: application/json\r\n"

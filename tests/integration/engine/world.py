@@ -174,6 +174,9 @@ class Client:
     async def health(self):
         await self.ask("GET", "/health")
 
+    async def init(self, *, ca_bundle):
+        await self.ask("POST", "/init", {"caBundle": ca_bundle})
+
     async def status(self):
         return json.loads(await self.ask("GET", "/tupper/status"))
 

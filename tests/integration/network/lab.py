@@ -10,7 +10,6 @@ import contextlib
 import ctypes
 import os
 import socket
-import struct
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -71,10 +70,10 @@ def run_in(fd, *lines, program=("ip", "-batch", "-"), check=True):
 
     def work():
         enter(fd)
+        text = "\n".join(lines) + "\n"
         return subprocess.run(
-            program, input="\n".join(lines) + "\n", text=True, capture_output=True, timeout=30,
-            pass_fds=range(3, 64) if False else (),
-        )  # fmt: skip
+            program, input=text, text=True, capture_output=True, timeout=30, check=False
+        )
 
     done = in_thread(work)
     if check and done.returncode:
@@ -196,6 +195,7 @@ class Lab:
         self._stack = contextlib.ExitStack()
         self.host, self.internet = new_namespace(), new_namespace()
         self._mtu = uplink_mtu
+        self.resolvers = (RESOLVER,)
 
     def __enter__(self):
         back = current()

@@ -3,8 +3,9 @@ import os
 import time
 
 import pytest
-from integration.engine.world import InProcess, World
 
+from integration.engine.world import InProcess, World
+from tupper.core.backend import Isolation
 from tupper.core.errors import (
     AlreadyExists,
     BackendNotFound,
@@ -18,7 +19,6 @@ from tupper.core.errors import (
     SandboxNotFound,
     StoreError,
 )
-from tupper.core.backend import Isolation
 from tupper.core.lifecycle import EndReason, State
 from tupper.core.sandbox import CreateRequest, PortRequest
 from tupper.core.settings import Settings
@@ -36,7 +36,9 @@ async def world(tmp_path):
 
 @pytest.fixture
 async def engine(world):
-    engine = await Engine.open(world.paths, Settings(min_free_disk_mib=1, max_sandboxes=30), find_parts=world.find_parts)
+    engine = await Engine.open(
+        world.paths, Settings(min_free_disk_mib=1, max_sandboxes=30), find_parts=world.find_parts
+    )
     yield engine
     await engine.close()
 
@@ -49,10 +51,16 @@ async def until(condition, what):
 
 
 async def test_life_from_create_to_kill(world, engine):
-    record = await engine.create(CreateRequest(name="a", env={"B": "2"}, metadata={"k": "v"}, timeout_s=60))
+    record = await engine.create(
+        CreateRequest(name="a", env={"B": "2"}, metadata={"k": "v"}, timeout_s=60)
+    )
     assert record.state is State.RUNNING
     assert record.deadline == pytest.approx(record.started_at + 60)
-    assert (record.backend, record.isolation, record.mechanism) == ("double", "user-kernel", "a double")
+    assert (record.backend, record.isolation, record.mechanism) == (
+        "double",
+        "user-kernel",
+        "a double",
+    )
     plan = world.backend.plans[record.id]
     assert plan.agent_config["defaultUser"] == "www"
     assert plan.agent_config["defaultWorkdir"] == "/srv"
@@ -156,14 +164,18 @@ async def test_TB043_same_name_at_once_has_one_winner(world, engine):
 
 
 async def test_TB043_many_at_once_up_to_the_capacity(world, engine):
-    results = await asyncio.gather(*(engine.create(CreateRequest()) for _ in range(36)), return_exceptions=True)
+    results = await asyncio.gather(
+        *(engine.create(CreateRequest()) for _ in range(36)), return_exceptions=True
+    )
     made = [r for r in results if not isinstance(r, BaseException)]
     assert len({r.id for r in made}) == 30
     assert sum(isinstance(r, CapacityReached) for r in results) == 6
 
 
 async def test_too_little_disk(world, tmp_path):
-    engine = await Engine.open(world.paths, Settings(min_free_disk_mib=2**40), find_parts=world.find_parts)
+    engine = await Engine.open(
+        world.paths, Settings(min_free_disk_mib=2**40), find_parts=world.find_parts
+    )
     with pytest.raises(OutOfDisk, match="MiB"):
         await engine.create(CreateRequest())
     await engine.close()
@@ -254,7 +266,9 @@ async def test_adoption_after_a_restart(world, engine):
     record = await engine.create(CreateRequest(name="kept"))
     address = await engine.publish_port(record.id, 8000)
     await engine.close()
-    again = await Engine.open(world.paths, Settings(min_free_disk_mib=1), find_parts=world.find_parts)
+    again = await Engine.open(
+        world.paths, Settings(min_free_disk_mib=1), find_parts=world.find_parts
+    )
     assert again.engine_id == engine.engine_id
     got = await again.get("kept")
     assert (got.id, got.token, got.deadline) == (record.id, record.token, record.deadline)
@@ -279,7 +293,9 @@ async def test_adoption_reaps_the_dead_and_undoes_the_half_made(world, engine):
     orphan.mkdir()
     await engine.close()
     await world.backend.machines.pop(dead.id).stop(grace_s=0)
-    again = await Engine.open(world.paths, Settings(min_free_disk_mib=1), find_parts=world.find_parts)
+    again = await Engine.open(
+        world.paths, Settings(min_free_disk_mib=1), find_parts=world.find_parts
+    )
     await until(lambda: again.count == 0, "reaped")
     reasons = {n: (await again.get(n, ended=True)).end_reason for n in ("dead", "half", "rebooted")}
     assert reasons == {
@@ -307,13 +323,19 @@ async def test_listing(engine):
     assert rest.next_after is None
     up = await engine.page(Query(ascending=True))
     assert [r.metadata["k"] for r in up.records] == ["0", "1", "2"]
-    assert [r.metadata["k"] for r in (await engine.page(Query(metadata={"k": "1"}))).records] == ["1"]
+    assert [r.metadata["k"] for r in (await engine.page(Query(metadata={"k": "1"}))).records] == [
+        "1"
+    ]
 
 
 async def test_metrics_are_taken_on_request(engine):
     record = await engine.create(CreateRequest(memory_mib=128, disk_mib=64))
     (sample,) = await engine.metrics(record.id)
-    assert (sample.cpu_used_pct, sample.memory_total, sample.disk_total) == (12.5, 128 << 20, 64 << 20)
+    assert (sample.cpu_used_pct, sample.memory_total, sample.disk_total) == (
+        12.5,
+        128 << 20,
+        64 << 20,
+    )
     assert await engine.metrics(record.id, 0, record.created_at - 100) == []
 
 

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 import httpx2
 import pytest
-from integration.engine.world import InProcess, World
 
+from integration.engine.world import InProcess, World
 from tupper.core.settings import Settings
 from tupper.engine import Engine
 from tupper.server.activity import Activity
@@ -17,11 +17,13 @@ from tupper.server.listen import Listeners, bind_private, bind_tcp
 
 @asynccontextmanager
 async def serving(world):
-    engine = await Engine.open(world.paths, Settings(min_free_disk_mib=1), find_parts=world.find_parts)
+    engine = await Engine.open(
+        world.paths, Settings(min_free_disk_mib=1), find_parts=world.find_parts
+    )
     activity, leave = Activity(), asyncio.Event()
     listeners = Listeners(engine, make_app(engine, activity, leave), activity)
     tcp = bind_tcp("127.0.0.1:0")
-    world.tcp = "http://127.0.0.1:%d" % tcp.getsockname()[1]
+    world.tcp = f"http://127.0.0.1:{tcp.getsockname()[1]}"
     world.engine, world.leave = engine, leave
     await listeners.add(bind_private(world.paths.socket), local=True, domain=None)
     await listeners.add(tcp, local=False, domain="example.test")
@@ -46,14 +48,18 @@ async def world(tmp_path):
 @pytest.fixture
 async def http(world):
     transport = httpx2.AsyncHTTPTransport(uds=str(world.paths.socket))
-    async with httpx2.AsyncClient(transport=transport, base_url="http://tupper", timeout=10) as client:
+    async with httpx2.AsyncClient(
+        transport=transport, base_url="http://tupper", timeout=10
+    ) as client:
         yield client
 
 
 @pytest.fixture
 async def remote(world, http):
     key = (await http.post("/tupper/v1/keys", json={"label": "t"})).json()["key"]
-    async with httpx2.AsyncClient(base_url=world.tcp, headers={"X-API-KEY": key}, timeout=10) as client:
+    async with httpx2.AsyncClient(
+        base_url=world.tcp, headers={"X-API-KEY": key}, timeout=10
+    ) as client:
         yield client
 
 
@@ -116,7 +122,9 @@ async def test_pages_and_filters(http):
     second = await http.get("/v2/sandboxes", params={"limit": 2, "nextToken": token})
     assert [s["sandboxID"] for s in second.json()] == [made[0]["sandboxID"]]
     assert "X-Next-Token" not in second.headers
-    assert (await http.get("/v2/sandboxes", params={"nextToken": token, "order": "asc"})).status_code == 400
+    assert (
+        await http.get("/v2/sandboxes", params={"nextToken": token, "order": "asc"})
+    ).status_code == 400
     found = await http.get("/v2/sandboxes?metadata=a%252520b%3Dc%252526d%26k%3D1")
     assert [s["sandboxID"] for s in found.json()] == [made[1]["sandboxID"]]
     assert (await http.get("/v2/sandboxes?metadata=nonsense")).status_code == 400
@@ -145,7 +153,11 @@ async def test_pages_and_filters(http):
 )
 async def test_bad_bodies(http, body, status, code):
     answer = await http.post("/v2/sandboxes", content=body)
-    assert (answer.status_code, answer.json()["code"], answer.json()["error_code"]) == (status, status, code)
+    assert (answer.status_code, answer.json()["code"], answer.json()["error_code"]) == (
+        status,
+        status,
+        code,
+    )
     if status == 503:
         assert answer.headers["Should-Retry"] == "false"
 
@@ -175,7 +187,9 @@ async def test_own_routes(world, http):
     assert doctor["backends"][0]["isolation"] == "user-kernel"
     address = (await http.post("/tupper/v1/sandboxes/n/ports", json={"port": 80})).json()["address"]
     assert (await http.get("/sandboxes/n")).json()["tupper"]["ports"] == {"80": address}
-    assert (await http.post("/tupper/v1/sandboxes/n/idle-timeout", json={"idleTimeout": 99})).status_code == 204
+    assert (
+        await http.post("/tupper/v1/sandboxes/n/idle-timeout", json={"idleTimeout": 99})
+    ).status_code == 204
     assert (await http.get("/tupper/v1/sandboxes/n/log")).text == "agent.started\n"
     assert (await http.post("/tupper/v1/shutdown", json={})).status_code == 409
     assert (await http.post("/tupper/v1/shutdown", json={"force": True})).status_code == 202
@@ -192,7 +206,11 @@ async def test_tcp_asks_for_a_key(world, http, remote):
     made = await create(remote)
     assert "agent" not in made["tupper"]
     assert made["domain"] == "example.test"
-    for tupper in ({"mounts": [{"hostPath": "/tmp", "guestPath": "/m"}]}, {"ownerPid": 1}, {"allowHostPorts": [1]}):
+    for tupper in (
+        {"mounts": [{"hostPath": "/tmp", "guestPath": "/m"}]},
+        {"ownerPid": 1},
+        {"allowHostPorts": [1]},
+    ):
         answer = await remote.post("/v2/sandboxes", json={"tupper": tupper})
         assert answer.status_code == 403
     assert (await remote.post("/tupper/v1/keys")).status_code == 403
@@ -226,7 +244,13 @@ async def test_edge_passes_requests_and_the_connection_serves_both_planes(remote
         answer = await remote.post("/files?path=a", headers=edge(made), content=b"x" * 100)
         assert answer.json()["target"] == "/files?path=a"
         assert (await remote.get("/v2/sandboxes")).status_code == 200
-    by_host = await remote.get("/x", headers={"Host": f"8000-{made['sandboxID']}.example.test:99", "X-Access-Token": made["envdAccessToken"]})
+    by_host = await remote.get(
+        "/x",
+        headers={
+            "Host": f"8000-{made['sandboxID']}.example.test:99",
+            "X-Access-Token": made["envdAccessToken"],
+        },
+    )
     assert by_host.json()["headers"]["host"].startswith("8000-")
 
 
@@ -235,9 +259,13 @@ async def test_edge_answers_for_the_dead_and_the_malformed(remote):
     headers = edge(made)
     assert (await remote.get("/health", headers=headers)).status_code == 204
     assert (await remote.post("/a/..//%69nit/", headers=headers)).status_code == 404
-    assert (await remote.get("/x", headers={"E2b-Sandbox-Id": made["sandboxID"]})).status_code == 400
+    assert (
+        await remote.get("/x", headers={"E2b-Sandbox-Id": made["sandboxID"]})
+    ).status_code == 400
     assert (await remote.get("/x", headers=headers | {"E2b-Sandbox-Port": "0"})).status_code == 400
-    assert (await remote.get("/x", headers=headers | {"E2b-Sandbox-Id": "nonsense"})).status_code == 400
+    assert (
+        await remote.get("/x", headers=headers | {"E2b-Sandbox-Id": "nonsense"})
+    ).status_code == 400
     await remote.delete(f"/sandboxes/{made['sandboxID']}")
     gone = await remote.get("/health", headers=headers)
     assert gone.status_code == 502
@@ -255,7 +283,9 @@ async def test_edge_finds_the_sandbox_of_a_signed_url(remote):
     made = await create(remote)
     signature = file_signature("a.txt", "read", "", made["envdAccessToken"])
     query = {"path": "a.txt", "signature": signature}
-    answer = await remote.get("/files", params=query, headers={"X-Access-Token": made["envdAccessToken"]})
+    answer = await remote.get(
+        "/files", params=query, headers={"X-Access-Token": made["envdAccessToken"]}
+    )
     assert answer.json()["target"].startswith("/files?path=a.txt")
     assert (await remote.get("/files", params=query | {"path": "b"})).status_code == 401
 
@@ -264,11 +294,14 @@ async def test_TB087_kill_ends_streams_and_uploads(world, remote):
     made = await create(remote)
     ended = []
 
+    async def read_on():
+        async with remote.stream("GET", "/stream", headers=edge(made)) as answer:
+            async for _ in answer.aiter_raw():
+                started.release()
+
     async def stream():
         with pytest.raises(httpx2.HTTPError):
-            async with remote.stream("GET", "/stream", headers=edge(made)) as answer:
-                async for _ in answer.aiter_raw():
-                    started.release()
+            await read_on()
         ended.append("stream")
 
     async def upload():
@@ -278,7 +311,9 @@ async def test_TB087_kill_ends_streams_and_uploads(world, remote):
             await asyncio.Event().wait()
 
         with pytest.raises(httpx2.HTTPError):
-            await remote.post("/upload", headers=edge(made) | {"Content-Length": "99999999"}, content=body())
+            await remote.post(
+                "/upload", headers=edge(made) | {"Content-Length": "99999999"}, content=body()
+            )
         ended.append("upload")
 
     started = asyncio.Semaphore(0)
@@ -293,6 +328,11 @@ async def test_TB087_kill_ends_streams_and_uploads(world, remote):
     assert "stream" in ended
 
 
+async def drain(reader):
+    while await reader.read(1 << 16):
+        pass
+
+
 async def test_kill_resets_the_connection(world, http, remote):
     made = await create(remote)
     host, port = world.tcp.removeprefix("http://").split(":")
@@ -302,9 +342,7 @@ async def test_kill_resets_the_connection(world, http, remote):
     await reader.readuntil(b"tick")
     await http.delete(f"/sandboxes/{made['sandboxID']}")
     with pytest.raises(ConnectionResetError):
-        async with asyncio.timeout(5):
-            while await reader.read(1 << 16):
-                pass
+        await asyncio.wait_for(drain(reader), 5)
     writer.close()
 
 
@@ -313,7 +351,9 @@ async def test_edge_passes_upgrades(world, remote):
     host, port = world.tcp.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     fields = "".join(f"{k}: {v}\r\n" for k, v in edge(made).items())
-    writer.write(f"GET /ws HTTP/1.1\r\nConnection: keep-alive, Upgrade\r\nUpgrade: echo\r\n{fields}\r\nearly".encode())
+    writer.write(
+        f"GET /ws HTTP/1.1\r\nConnection: keep-alive, Upgrade\r\nUpgrade: echo\r\n{fields}\r\nearly".encode()
+    )
     head = await reader.readuntil(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 101")
     assert await reader.readexactly(5) == b"early"
@@ -332,7 +372,11 @@ async def test_head_in_pieces_and_nonsense(world):
         await writer.drain()
     assert (await reader.readline()).startswith(b"HTTP/1.1 204")
     writer.close()
-    for nonsense in (b"\x16\x03\x01" * 10 + b"\r\n\r\n", b"A" * 70000, b"GET / HTTP/1.1\r\n bad\r\n\r\n"):
+    for nonsense in (
+        b"\x16\x03\x01" * 10 + b"\r\n\r\n",
+        b"A" * 70000,
+        b"GET / HTTP/1.1\r\n bad\r\n\r\n",
+    ):
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(nonsense)
         assert (await reader.readline()).startswith(b"HTTP/1.1 400")

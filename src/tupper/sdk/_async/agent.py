@@ -169,9 +169,7 @@ def parse_failure(status: int, body: bytes) -> connect.ConnectError:
         return connect.ConnectError(connect.code_from_status(status), f"HTTP status {status}")
 
 
-def parse_unary(
-    answer: Answer, route: str, missing: type[errors.NotFoundException]
-) -> object:
+def parse_unary(answer: Answer, route: str, missing: type[errors.NotFoundException]) -> object:
     """The message of an answer, or its error as an exception."""
     if answer.status != 200:
         raise errors.from_connect(parse_failure(answer.status, answer.body), missing=missing)

@@ -69,14 +69,15 @@ class Control:
         limit = self.target.request_timeout_s if timeout_s is None else timeout_s
         ask = Ask(method, path, query or {}, sent, limit)
         content = None if body is None else json.dumps(body).encode()
-        for attempt in range(self.target.retries + 1):
-            answer = await self._send(ask, content)
-            if answer.status < 300:
-                return answer
+        attempt = 0
+        while (answer := await self._send(ask, content)).status >= 300:
             wait_s = retry_after(answer, attempt)
-            if wait_s is None or attempt == self.target.retries:
+            if wait_s is None or attempt >= self.target.retries:
                 break
+            attempt += 1
             await sleep(wait_s)
+        else:
+            return answer
         raise errors.from_control(answer.status, as_object(decode(answer, strict=False)))
 
     async def _send(self, ask: Ask, content: bytes | None) -> Answer:

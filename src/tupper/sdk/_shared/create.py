@@ -11,8 +11,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from tupper.core.liveness import start_ticks
+from tupper.protocol.connect import as_object
 from tupper.sdk._shared.errors import InvalidArgumentException, UnsupportedException
 from tupper.sdk._shared.types import Mount, MountSpec, VolumeSpec
 
@@ -59,12 +61,12 @@ class Creation:
         """Fill what the caller left open. An image given beats a template of the defaults."""
         given = {item.name: getattr(self, item.name) for item in fields(self)}
         merged = {key: value for key, value in given.items() if value is not None}
-        filled = {**defaults, **merged}
+        filled: dict[str, Any] = {**defaults, **merged}
         if "image" in merged and "template" not in merged:
             filled.pop("template", None)
         if "template" in merged and "image" not in merged:
             filled.pop("image", None)
-        return Creation(**filled)  # type: ignore[arg-type]  # core.config has checked the types
+        return Creation(**filled)  # core.config has checked the types
 
 
 def render_creation(creation: Creation) -> dict[str, object]:
@@ -167,7 +169,8 @@ def _check_lifecycle(lifecycle: Mapping[str, object] | None) -> None:
     if not lifecycle:
         return
     ends = lifecycle.get("on_timeout", "kill")
-    action = ends.get("action") if isinstance(ends, dict) else ends
+    long_form = as_object(ends)
+    action = ends if long_form is None else long_form.get("action")
     if action != "kill" or lifecycle.get("auto_resume"):
         raise UnsupportedException(
             f"lifecycle: {action!r} needs saved memory, which no backend here has yet",
@@ -184,12 +187,13 @@ def parse_mib(name: str, value: int | str) -> int:
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    text = value if isinstance(value, str) else ""
+    match = _SIZE.fullmatch(text)
     if match is None:
         raise InvalidArgumentException(
             f"{name}={value!r} is not a size", hint="write MiB as a number, or '512m', '1GiB'"
         )
-    if value.strip().replace(".", "", 1).isdigit():
+    if text.strip().replace(".", "", 1).isdigit():
         return math.ceil(float(value))
     return math.ceil(float(match[1]) * _UNITS[match[2].lower()] / 2**20)
 
@@ -212,7 +216,9 @@ def _parse_mount(item: MountSpec) -> dict[str, object]:
         return _render_mount(item.host_path, item.guest_path, "ro" if item.read_only else "rw")
     parts = item.split(":") if isinstance(item, str) else [os.fspath(part) for part in item]
     if len(parts) not in (2, 3):
-        raise InvalidArgumentException(f"mount {item!r}: write it as 'host:guest' or 'host:guest:ro'")
+        raise InvalidArgumentException(
+            f"mount {item!r}: write it as 'host:guest' or 'host:guest:ro'"
+        )
     return _render_mount(parts[0], parts[1], parts[2] if len(parts) == 3 else "rw")
 
 
@@ -265,6 +271,6 @@ def _parse_port(item: int | str) -> tuple[int, int]:
 
 def check_port(port: int) -> int:
     """A TCP port, or an error that names it."""
-    if isinstance(port, bool) or not isinstance(port, int) or not 1 <= port <= 65535:
+    if not 1 <= port <= 65535:
         raise InvalidArgumentException(f"{port!r} is not a TCP port, 1 to 65535")
     return port

@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 from tupper.core.config import Config, load_config
 from tupper.core.paths import Paths, find_paths
@@ -104,7 +105,7 @@ def current_config(paths: Paths | None = None) -> Config:
     """The configuration of this process; read again when a file or the environment changes."""
     paths = paths or find_paths()
     relevant = tuple(sorted(item for item in os.environ.items() if item[0].startswith("TUPPER_")))
-    return _load(paths, relevant, os.getcwd(), Config.fingerprint(paths))
+    return _load(paths, relevant, str(Path.cwd()), Config.fingerprint(paths))
 
 
 @lru_cache(maxsize=4)

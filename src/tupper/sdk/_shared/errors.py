@@ -33,6 +33,8 @@ Source: the public names of the ``e2b`` package 2.63.0.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Generator
 from typing import Generic
 
 from tupper.core import errors as core
@@ -217,9 +219,13 @@ class CommandExitException(SandboxException, CommandResult[OutputT], Generic[Out
     ) -> None:
         text = f"Command exited with code {exit_code}" + (f" ({error})" if error else "")
         SandboxException.__init__(self, f"{text}\n{stderr}" if stderr else text)
-        CommandResult.__init__(
-            self, stderr, stdout, exit_code, error, signal, limit, dropped_bytes
-        )
+        self.stderr = stderr
+        self.stdout = stdout
+        self.exit_code = exit_code
+        self.error = error
+        self.signal = signal
+        self.limit = limit
+        self.dropped_bytes = dropped_bytes
 
 
 _BY_CODE: dict[str, type[_Reported]] = {
@@ -313,6 +319,28 @@ def from_status(status: int, message: str) -> _Reported:
         known = code_from_status(status)
         return SandboxException(f"{status}: {message}", status_code=status, code=str(known))
     return kind(message, status_code=status)
+
+
+@contextlib.contextmanager
+def honest() -> Generator[None]:
+    """Turns what no honest agent sends into the SDK's exception."""
+    try:
+        yield
+    except core.GuestMisbehaved as error:
+        raise ProtocolException(error.message) from error
+
+
+def as_bytes(piece: object) -> bytes:
+    """A piece of an upload, or the error for what is none."""
+    if isinstance(piece, bytes):
+        return piece
+    if isinstance(piece, bytearray):
+        return bytes(piece)
+    if isinstance(piece, memoryview):
+        return piece.tobytes()
+    if isinstance(piece, str):
+        return piece.encode()
+    raise InvalidArgumentException(f"a piece of type {type(piece).__name__} cannot be written")
 
 
 def from_core(error: TupperError) -> TupperError:

@@ -6,11 +6,20 @@ Source: the public types of the ``e2b`` package 2.63.0.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from os import PathLike
-from typing import IO, Generic, Literal, NotRequired, TypedDict, TypeVar
+from typing import (
+    IO,
+    Generic,
+    Literal,
+    NotRequired,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    runtime_checkable,
+)
 
 OutputT = TypeVar("OutputT")
 T = TypeVar("T")
@@ -28,6 +37,26 @@ SandboxListOrder = Literal["asc", "desc"]
 SandboxOnResume = Literal["restore", "reboot"]
 SnapshotMode = Literal["full", "filesystem"]
 WriteData = str | bytes | bytearray | memoryview | IO[bytes] | IO[str] | Iterable[bytes]
+
+AsyncWriteData = (
+    str
+    | bytes
+    | bytearray
+    | memoryview
+    | IO[bytes]
+    | IO[str]
+    | Iterable[bytes]
+    | AsyncIterable[bytes]
+)
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """A file object, binary or text."""
+
+    def read(self, size: int = -1, /) -> bytes | str:
+        """At most ``size`` bytes or characters; empty at the end."""
+        ...
 
 
 class ApiParams(TypedDict, total=False):
@@ -53,7 +82,7 @@ class ApiParams(TypedDict, total=False):
     http_version: HttpVersion | None
 
 
-class SandboxState(str, Enum):
+class SandboxState(str, Enum):  # noqa: UP042 - prints as E2B's does
     """Whether a sandbox runs."""
 
     RUNNING = "running"
@@ -177,6 +206,13 @@ class WriteEntry(TypedDict):
 
     path: str
     data: WriteData
+
+
+class AsyncWriteEntry(TypedDict):
+    """One file of the async ``write_files``."""
+
+    path: str
+    data: AsyncWriteData
 
 
 @dataclass
