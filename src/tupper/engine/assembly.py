@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 from tupper.backends.registry import GROUP, load_backends
-from tupper.core.backend import AgentAddress, Isolation, Probe
+from tupper.core.backend import AgentAddress, BackendContext, Isolation, Probe
 from tupper.core.paths import Paths
 from tupper.core.sandbox import SandboxRecord
 from tupper.core.select import choose
@@ -31,13 +31,14 @@ def find_parts(paths: Paths, settings: Settings, engine_id: str) -> Parts:
     """
     images = Images(paths.data, paths.cache, id_map=None if os.geteuid() == 0 else "unshare")
 
+    def context_for(name: str) -> BackendContext:
+        return BackendContext(paths.data, engine_id, settings.backends.get(name, {}))
+
     return Parts(
         images=images,
         templates=Templates(images, recipe_dirs(paths)),
         network=find_network(engine_id, paths.data),
-        backends=load_backends(
-            paths.data, engine_id, settings.backends, entry_points=_entry_points()
-        ),
+        backends=load_backends(context_for, entry_points=_entry_points()),
         choose=_choose,
         agent=_make_agent,
         claim=claim_socket,

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from integration.sdk.waiting import wait_for
 from tupper import (
     CommandExitException,
     FileNotFoundException,
@@ -97,8 +98,10 @@ def test_unknown_directories_users_and_processes(sbx):
         sbx.commands.run("a\0b")
 
 
-def test_background_list_kill(sbx):
-    handle = sbx.commands.run("echo first; exec sleep 50", background=True)
+def test_background_list_kill(sbx, tmp_path):
+    mark = tmp_path / "mark"
+    handle = sbx.commands.run(f"echo first; touch {mark}; exec sleep 50", background=True)
+    wait_for(mark.exists)
     assert [process.pid for process in sbx.commands.list()] == [handle.pid]
     assert sbx.commands.list()[0].args[:2] == ["-l", "-c"]
     assert handle.kill() is True
