@@ -12,6 +12,7 @@ import pytest
 from backend_parts import host_root, make_plan, remove, shared_data_dir, temporary
 from tupper.backends.gvisor import GVisor
 from tupper.core.backend import Attachment, BackendContext, ImageConfig, Mount, Rootfs
+from tupper.core.cgroup import Cgroup, find_hierarchy
 from tupper.core.errors import BackendUnavailable, InvalidArgument, MachineFailed
 from tupper.core.ids import new_sandbox_id
 from tupper.core.lifecycle import EndReason
@@ -201,6 +202,19 @@ async def test_end_by_lack_of_memory_is_told(backend, top, root):
         end = await guest.end()
     assert end.reason is EndReason.OUT_OF_MEMORY
     assert "256 MiB" in end.detail
+
+
+async def test_cpus_are_limited(backend, top, root):
+    hierarchy = find_hierarchy()
+    if hierarchy is None or "cpu" not in hierarchy.roots:
+        pytest.skip("this host has no control group for the processor")
+    script = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; echo done"
+    async with Guest(backend, top, root, script, cpus=0.2) as guest:
+        assert await guest.said() == "done\n"
+        group = Cgroup.named(hierarchy, guest.plan.host_name)
+        stat = next(path for path in group.paths if (path / "cpu.stat").exists()) / "cpu.stat"
+        numbers = dict(line.split() for line in stat.read_text().splitlines())
+    assert int(numbers["nr_throttled"]) > 0
 
 
 async def test_no_network_means_none(backend, top, root):
