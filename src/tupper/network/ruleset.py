@@ -104,6 +104,7 @@ def render_table(
     *,
     resolvers: Iterable[str] = (),
     guarded: Iterable[str] = (),
+    own: Iterable[str] = (),
 ) -> str:
     """The transaction that makes the whole table anew.
 
@@ -112,9 +113,10 @@ def render_table(
         members: all its sandboxes.
         resolvers: the host's name servers.
         guarded: devices between which the host did not forward before we switched it on.
+        own: addresses of the host that the kernel of this namespace does not know as local.
     """
     text = render_delete_table(engine_id) + _table_text(engine_id)
-    text += _changes(engine_id, "add", {"resolvers": tuple(resolvers)})
+    text += _changes(engine_id, "add", {"resolvers": tuple(resolvers), "own": tuple(own)})
     text += render_guard(engine_id, guarded)
     merged: Elements = {}
     for member in members:
@@ -146,6 +148,7 @@ def _table_text(engine_id: str) -> str:
   map dns {{ type ipv4_addr . ipv4_addr : ipv4_addr; }}
   set resolvers {{ type ipv4_addr; }}
   set guarded {{ type ifname; }}
+  set own {{ type ipv4_addr; }}
   set built_in {{
     type ipv4_addr; flags interval;
     elements = {{ {", ".join(BUILT_IN_DENIALS)} }}
@@ -166,6 +169,7 @@ def _table_text(engine_id: str) -> str:
     icmp type echo-request fib daddr . iif type local accept
     fib daddr type != unicast goto refuse
     ip daddr @built_in goto refuse
+    ip daddr @own goto refuse
     ip saddr . ip daddr @allowed accept
     ip saddr . ip daddr @denied goto refuse
     ip saddr @online accept
