@@ -41,7 +41,7 @@ from tupper.core.errors import (
 from tupper.core.liveness import is_alive, kill_and_wait, start_ticks
 from tupper.core.paths import make_private
 from tupper.network import ruleset
-from tupper.network.policy import HOST_NAMES, Network, Policy, check_policy
+from tupper.network.policy import HOST_NAMES, Network, Policy, check_id, check_policy
 from tupper.network.resolvers import find_resolvers, is_loopback
 from tupper.network.routes import local_addresses, mtu_of, route_to
 from tupper.network.state import Entry, State
@@ -117,6 +117,7 @@ class Holders(Network):
 
     async def attach(self, sandbox_id: str, policy: Policy) -> Attachment:
         """See :meth:`Network.attach`."""
+        check_id(sandbox_id)
         check_policy(policy)
         if sandbox_id in self._state.ids():
             raise AlreadyExists(f"sandbox {sandbox_id} already has a network")

@@ -34,7 +34,7 @@ from tupper.core.errors import (
 from tupper.network import ruleset
 from tupper.network.firewalls import Firewalls
 from tupper.network.forwarding import Forwarding, set_link
-from tupper.network.policy import HOST_NAMES, Network, Policy, check_policy
+from tupper.network.policy import HOST_NAMES, Network, Policy, check_id, check_policy
 from tupper.network.resolvers import find_resolvers, is_loopback
 from tupper.network.routes import interfaces, mtu_of, route_to, routes
 from tupper.network.state import Entry, State
@@ -79,6 +79,7 @@ class Namespaces(Network):
 
     async def attach(self, sandbox_id: str, policy: Policy) -> Attachment:
         """See :meth:`Network.attach`."""
+        check_id(sandbox_id)
         check_policy(policy)
         netns = self._netns_of(sandbox_id)
         if (_NETNS_DIR / netns).exists():
@@ -146,6 +147,7 @@ class Namespaces(Network):
             owned = [link for link, owner in links.items() if owner == sandbox_id]
             for link in owned or [""]:
                 await self._remove(sandbox_id, link)
+        gone = [sandbox_id for sandbox_id in gone if sandbox_id]  # a link without an owner yet
         async with self._lock:
             if self._state.ids():
                 self._forwarding.ensure(find_uplinks())

@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from integration.network.lab import HOST, METADATA, PRIVATE, PUBLIC, RESOLVER, call_in
 
 UID = 54321
