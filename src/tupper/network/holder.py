@@ -25,7 +25,7 @@ import shutil
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from tupper.core import log, process
 from tupper.core.backend import Attachment
@@ -47,6 +47,9 @@ from tupper.network.routes import local_addresses, mtu_of, route_to
 from tupper.network.state import Entry, State
 from tupper.network.subnets import Subnet
 from tupper.protocol.connect import as_list, as_object
+
+if TYPE_CHECKING:
+    import subprocess  # noqa: TID251 - for its type
 
 _DEVICE = "eth0"
 _TAP = "tap0"
@@ -114,11 +117,20 @@ class Holders(Network):
         self._link = f"{ruleset.LINK_PREFIX}{engine_id}{_SUBNET.code}"
         self._state = State(data_dir / "network")
         self._pids = data_dir / "network-pids"
+        self._attaching: set[str] = set()  # not for a sweep that comes in between
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
 
     async def attach(self, sandbox_id: str, policy: Policy) -> Attachment:
         """See :meth:`Network.attach`."""
         check_id(sandbox_id)
         check_policy(policy)
+        self._attaching.add(sandbox_id)
+        try:
+            return await self._attach(sandbox_id, policy)
+        finally:
+            self._attaching.discard(sandbox_id)
+
+    async def _attach(self, sandbox_id: str, policy: Policy) -> Attachment:
         if sandbox_id in self._state.ids():
             raise AlreadyExists(f"sandbox {sandbox_id} already has a network")
         reason = await probe_user_network()
@@ -177,7 +189,8 @@ class Holders(Network):
         """See :meth:`Network.sweep`."""
         marked = {sandbox for sandbox, _ in self._marked()}
         gone: list[str] = []
-        for sandbox_id in sorted(marked | self._state.ids() | self._ids_of_pids()):
+        known = marked | self._state.ids() | self._ids_of_pids()
+        for sandbox_id in sorted(known - self._attaching):
             pids = self._load_pids(sandbox_id).values()
             if sandbox_id in keep and pids and all(is_alive(*pid) for pid in pids):
                 continue
@@ -193,6 +206,7 @@ class Holders(Network):
         argv = [*join, "unshare", *user, "--net", "--mount", "--propagation", "private", "--"]
         env = process.minimal_env(**{_MARK: self._mark(sandbox_id)})
         holder = process.spawn_detached([*argv, "sleep", "infinity"], env=env)
+        self._children[holder.pid] = holder
         deadline = time.monotonic() + _READY_S
         # The maps are complete when unshare has become sleep. Nothing tells, so look.
         while _name_of(holder.pid) != "sleep":
@@ -283,6 +297,9 @@ class Holders(Network):
             if sandbox == sandbox_id and (ticks := start_ticks(pid)) is not None:
                 known[pid, ticks] = None
         left = [pid for pid, ticks in known if not await kill_and_wait(pid, ticks)]
+        for pid, _ in known:
+            if child := self._children.pop(pid, None):
+                child.poll()  # so that no zombie stays behind
         if left:
             raise NetworkError(f"cannot end {left} of the network of {sandbox_id}")
         for path in self._pids.glob(f"{sandbox_id}.*"):

@@ -74,6 +74,7 @@ class Namespaces(Network):
         # meet the removal of the table that comes with the last sandbox.
         self._lock = asyncio.Lock()
         self._resolvers: tuple[str, ...] | None = None
+        self._attaching: set[str] = set()  # not for a sweep that comes in between
         self._leaving: list[ruleset.Member] = []
         self._may_have_table = True  # an earlier process may have left one
 
@@ -81,6 +82,13 @@ class Namespaces(Network):
         """See :meth:`Network.attach`."""
         check_id(sandbox_id)
         check_policy(policy)
+        self._attaching.add(sandbox_id)
+        try:
+            return await self._attach(sandbox_id, policy)
+        finally:
+            self._attaching.discard(sandbox_id)
+
+    async def _attach(self, sandbox_id: str, policy: Policy) -> Attachment:
         netns = self._netns_of(sandbox_id)
         if (_NETNS_DIR / netns).exists():
             raise AlreadyExists(f"sandbox {sandbox_id} already has a network")
@@ -142,7 +150,7 @@ class Namespaces(Network):
         links = await self._links()
         living = set(links.values())
         known = living | self._state.ids() | self._namespaces()
-        gone = sorted(known - (set(keep) & living))
+        gone = sorted(known - (set(keep) & living) - self._attaching)
         for sandbox_id in gone:
             owned = [link for link, owner in links.items() if owner == sandbox_id]
             for link in owned or [""]:

@@ -142,6 +142,24 @@ async def test_sweep_keeps_the_living_and_says_what_went(lab, make_network, insi
     assert forwarding("eth0") == "0"
 
 
+async def test_a_sweep_while_one_is_made_leaves_that_alone(lab, network, monkeypatch, inside):
+    lab.serve(lab.internet, PUBLIC, 80)
+    reached, go_on = asyncio.Event(), asyncio.Event()
+    set_up = network._set_up_guest
+
+    async def slowly(*arguments):
+        reached.set()
+        await go_on.wait()
+        await set_up(*arguments)
+
+    monkeypatch.setattr(network, "_set_up_guest", slowly)
+    making = asyncio.create_task(network.attach(sandbox(1), Policy()))
+    await asyncio.wait_for(reached.wait(), 20)
+    assert await network.sweep([]) == []
+    go_on.set()
+    assert attempt(inside(await making), PUBLIC, 80) == b"hello\n"
+
+
 async def test_rules_that_somebody_flushed_are_made_again(lab, network, inside):
     lab.serve(lab.internet, PUBLIC, 80)
     lab.resolver(lab.internet, RESOLVER, PUBLIC)
