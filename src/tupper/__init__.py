@@ -1,1 +1,357 @@
-"""tupper: sandboxes for AI agents on your own machine, each under its own kernel."""
+"""tupper: sandboxes for AI agents on your own machine, each under its own kernel.
+
+The public names are imported when they are used, so that importing this package costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tupper.core.backend import Isolation as Isolation
+    from tupper.core.errors import TupperError as TupperError
+    from tupper.sdk._async.files import AsyncFileStreamReader as AsyncFileStreamReader
+    from tupper.sdk._async.paginator import AsyncSandboxPaginator as AsyncSandboxPaginator
+    from tupper.sdk._async.sandbox import AsyncSandbox as AsyncSandbox
+    from tupper.sdk._faces_async import AsyncCommandInputHandle as AsyncCommandInputHandle
+    from tupper.sdk._handles_async import (
+        AsyncCommandHandle as AsyncCommandHandle,
+    )
+    from tupper.sdk._handles_async import (
+        AsyncWatchHandle as AsyncWatchHandle,
+    )
+    from tupper.sdk._handles_sync import CommandHandle as CommandHandle
+    from tupper.sdk._handles_sync import WatchHandle as WatchHandle
+    from tupper.sdk._shared.errors import (
+        AuthenticationException as AuthenticationException,
+    )
+    from tupper.sdk._shared.errors import (
+        BuildException as BuildException,
+    )
+    from tupper.sdk._shared.errors import (
+        CommandExitException as CommandExitException,
+    )
+    from tupper.sdk._shared.errors import (
+        ConflictException as ConflictException,
+    )
+    from tupper.sdk._shared.errors import (
+        FileNotFoundException as FileNotFoundException,
+    )
+    from tupper.sdk._shared.errors import (
+        FileUploadException as FileUploadException,
+    )
+    from tupper.sdk._shared.errors import (
+        GitAuthException as GitAuthException,
+    )
+    from tupper.sdk._shared.errors import (
+        GitUpstreamException as GitUpstreamException,
+    )
+    from tupper.sdk._shared.errors import (
+        GuestUnresponsiveException as GuestUnresponsiveException,
+    )
+    from tupper.sdk._shared.errors import (
+        InvalidArgumentException as InvalidArgumentException,
+    )
+    from tupper.sdk._shared.errors import (
+        NotEnoughSpaceException as NotEnoughSpaceException,
+    )
+    from tupper.sdk._shared.errors import (
+        NotFoundException as NotFoundException,
+    )
+    from tupper.sdk._shared.errors import (
+        ProtocolException as ProtocolException,
+    )
+    from tupper.sdk._shared.errors import (
+        RateLimitException as RateLimitException,
+    )
+    from tupper.sdk._shared.errors import (
+        SandboxException as SandboxException,
+    )
+    from tupper.sdk._shared.errors import (
+        SandboxNotFoundException as SandboxNotFoundException,
+    )
+    from tupper.sdk._shared.errors import (
+        SandboxNotRunningException as SandboxNotRunningException,
+    )
+    from tupper.sdk._shared.errors import (
+        SandboxUnreachableException as SandboxUnreachableException,
+    )
+    from tupper.sdk._shared.errors import (
+        ServiceBusyException as ServiceBusyException,
+    )
+    from tupper.sdk._shared.errors import (
+        TemplateException as TemplateException,
+    )
+    from tupper.sdk._shared.errors import (
+        TimeoutException as TimeoutException,
+    )
+    from tupper.sdk._shared.errors import (
+        UnavailableException as UnavailableException,
+    )
+    from tupper.sdk._shared.errors import (
+        UnsupportedException as UnsupportedException,
+    )
+    from tupper.sdk._shared.signature import Signature as Signature
+    from tupper.sdk._shared.signature import get_signature as get_signature
+    from tupper.sdk._shared.types import (
+        ALL_TRAFFIC as ALL_TRAFFIC,
+    )
+    from tupper.sdk._shared.types import (
+        ApiParams as ApiParams,
+    )
+    from tupper.sdk._shared.types import (
+        AsyncWriteData as AsyncWriteData,
+    )
+    from tupper.sdk._shared.types import (
+        AsyncWriteEntry as AsyncWriteEntry,
+    )
+    from tupper.sdk._shared.types import (
+        CommandResult as CommandResult,
+    )
+    from tupper.sdk._shared.types import (
+        EntryInfo as EntryInfo,
+    )
+    from tupper.sdk._shared.types import (
+        FilesystemEvent as FilesystemEvent,
+    )
+    from tupper.sdk._shared.types import (
+        FilesystemEventType as FilesystemEventType,
+    )
+    from tupper.sdk._shared.types import (
+        FileType as FileType,
+    )
+    from tupper.sdk._shared.types import (
+        Mount as Mount,
+    )
+    from tupper.sdk._shared.types import (
+        OutputHandler as OutputHandler,
+    )
+    from tupper.sdk._shared.types import (
+        ProcessInfo as ProcessInfo,
+    )
+    from tupper.sdk._shared.types import (
+        ProxyTypes as ProxyTypes,
+    )
+    from tupper.sdk._shared.types import (
+        PtyOutput as PtyOutput,
+    )
+    from tupper.sdk._shared.types import (
+        PtySize as PtySize,
+    )
+    from tupper.sdk._shared.types import (
+        SandboxInfo as SandboxInfo,
+    )
+    from tupper.sdk._shared.types import (
+        SandboxInfoLifecycle as SandboxInfoLifecycle,
+    )
+    from tupper.sdk._shared.types import (
+        SandboxLifecycle as SandboxLifecycle,
+    )
+    from tupper.sdk._shared.types import (
+        SandboxListOrder as SandboxListOrder,
+    )
+    from tupper.sdk._shared.types import (
+        SandboxMetrics as SandboxMetrics,
+    )
+    from tupper.sdk._shared.types import (
+        SandboxNetworkOpts as SandboxNetworkOpts,
+    )
+    from tupper.sdk._shared.types import (
+        SandboxOnResume as SandboxOnResume,
+    )
+    from tupper.sdk._shared.types import (
+        SandboxQuery as SandboxQuery,
+    )
+    from tupper.sdk._shared.types import (
+        SandboxState as SandboxState,
+    )
+    from tupper.sdk._shared.types import (
+        SnapshotInfo as SnapshotInfo,
+    )
+    from tupper.sdk._shared.types import (
+        SnapshotMode as SnapshotMode,
+    )
+    from tupper.sdk._shared.types import (
+        Stderr as Stderr,
+    )
+    from tupper.sdk._shared.types import (
+        Stdout as Stdout,
+    )
+    from tupper.sdk._shared.types import (
+        Username as Username,
+    )
+    from tupper.sdk._shared.types import (
+        WriteData as WriteData,
+    )
+    from tupper.sdk._shared.types import (
+        WriteEntry as WriteEntry,
+    )
+    from tupper.sdk._shared.types import (
+        WriteInfo as WriteInfo,
+    )
+    from tupper.sdk._sync.files import FileStreamReader as FileStreamReader
+    from tupper.sdk._sync.paginator import SandboxPaginator as SandboxPaginator
+    from tupper.sdk._sync.sandbox import Sandbox as Sandbox
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ALL_TRAFFIC",
+    "ApiParams",
+    "AsyncCommandHandle",
+    "AsyncCommandInputHandle",
+    "AsyncFileStreamReader",
+    "AsyncSandbox",
+    "AsyncSandboxPaginator",
+    "AsyncWatchHandle",
+    "AsyncWriteData",
+    "AsyncWriteEntry",
+    "AuthenticationException",
+    "BuildException",
+    "CommandExitException",
+    "CommandHandle",
+    "CommandResult",
+    "ConflictException",
+    "EntryInfo",
+    "FileNotFoundException",
+    "FileStreamReader",
+    "FileType",
+    "FileUploadException",
+    "FilesystemEvent",
+    "FilesystemEventType",
+    "GitAuthException",
+    "GitUpstreamException",
+    "GuestUnresponsiveException",
+    "InvalidArgumentException",
+    "Isolation",
+    "Mount",
+    "NotEnoughSpaceException",
+    "NotFoundException",
+    "OutputHandler",
+    "ProcessInfo",
+    "ProtocolException",
+    "ProxyTypes",
+    "PtyOutput",
+    "PtySize",
+    "RateLimitException",
+    "Sandbox",
+    "SandboxException",
+    "SandboxInfo",
+    "SandboxInfoLifecycle",
+    "SandboxLifecycle",
+    "SandboxListOrder",
+    "SandboxMetrics",
+    "SandboxNetworkOpts",
+    "SandboxNotFoundException",
+    "SandboxNotRunningException",
+    "SandboxOnResume",
+    "SandboxPaginator",
+    "SandboxQuery",
+    "SandboxState",
+    "SandboxUnreachableException",
+    "ServiceBusyException",
+    "Signature",
+    "SnapshotInfo",
+    "SnapshotMode",
+    "Stderr",
+    "Stdout",
+    "TemplateException",
+    "TimeoutException",
+    "TupperError",
+    "UnavailableException",
+    "UnsupportedException",
+    "Username",
+    "WatchHandle",
+    "WriteData",
+    "WriteEntry",
+    "WriteInfo",
+    "__version__",
+    "get_signature",
+]
+
+_HOMES = {
+    "ALL_TRAFFIC": "tupper.sdk._shared.types",
+    "ApiParams": "tupper.sdk._shared.types",
+    "AsyncCommandHandle": "tupper.sdk._handles_async",
+    "AsyncCommandInputHandle": "tupper.sdk._faces_async",
+    "AsyncFileStreamReader": "tupper.sdk._async.files",
+    "AsyncSandbox": "tupper.sdk._async.sandbox",
+    "AsyncSandboxPaginator": "tupper.sdk._async.paginator",
+    "AsyncWatchHandle": "tupper.sdk._handles_async",
+    "AsyncWriteData": "tupper.sdk._shared.types",
+    "AsyncWriteEntry": "tupper.sdk._shared.types",
+    "AuthenticationException": "tupper.sdk._shared.errors",
+    "BuildException": "tupper.sdk._shared.errors",
+    "CommandExitException": "tupper.sdk._shared.errors",
+    "CommandHandle": "tupper.sdk._handles_sync",
+    "CommandResult": "tupper.sdk._shared.types",
+    "ConflictException": "tupper.sdk._shared.errors",
+    "EntryInfo": "tupper.sdk._shared.types",
+    "FileNotFoundException": "tupper.sdk._shared.errors",
+    "FileStreamReader": "tupper.sdk._sync.files",
+    "FileType": "tupper.sdk._shared.types",
+    "FileUploadException": "tupper.sdk._shared.errors",
+    "FilesystemEvent": "tupper.sdk._shared.types",
+    "FilesystemEventType": "tupper.sdk._shared.types",
+    "GitAuthException": "tupper.sdk._shared.errors",
+    "GitUpstreamException": "tupper.sdk._shared.errors",
+    "GuestUnresponsiveException": "tupper.sdk._shared.errors",
+    "InvalidArgumentException": "tupper.sdk._shared.errors",
+    "Isolation": "tupper.core.backend",
+    "Mount": "tupper.sdk._shared.types",
+    "NotEnoughSpaceException": "tupper.sdk._shared.errors",
+    "NotFoundException": "tupper.sdk._shared.errors",
+    "OutputHandler": "tupper.sdk._shared.types",
+    "ProcessInfo": "tupper.sdk._shared.types",
+    "ProtocolException": "tupper.sdk._shared.errors",
+    "ProxyTypes": "tupper.sdk._shared.types",
+    "PtyOutput": "tupper.sdk._shared.types",
+    "PtySize": "tupper.sdk._shared.types",
+    "RateLimitException": "tupper.sdk._shared.errors",
+    "Sandbox": "tupper.sdk._sync.sandbox",
+    "SandboxException": "tupper.sdk._shared.errors",
+    "SandboxInfo": "tupper.sdk._shared.types",
+    "SandboxInfoLifecycle": "tupper.sdk._shared.types",
+    "SandboxLifecycle": "tupper.sdk._shared.types",
+    "SandboxListOrder": "tupper.sdk._shared.types",
+    "SandboxMetrics": "tupper.sdk._shared.types",
+    "SandboxNetworkOpts": "tupper.sdk._shared.types",
+    "SandboxNotFoundException": "tupper.sdk._shared.errors",
+    "SandboxNotRunningException": "tupper.sdk._shared.errors",
+    "SandboxOnResume": "tupper.sdk._shared.types",
+    "SandboxPaginator": "tupper.sdk._sync.paginator",
+    "SandboxQuery": "tupper.sdk._shared.types",
+    "SandboxState": "tupper.sdk._shared.types",
+    "SandboxUnreachableException": "tupper.sdk._shared.errors",
+    "ServiceBusyException": "tupper.sdk._shared.errors",
+    "Signature": "tupper.sdk._shared.signature",
+    "SnapshotInfo": "tupper.sdk._shared.types",
+    "SnapshotMode": "tupper.sdk._shared.types",
+    "Stderr": "tupper.sdk._shared.types",
+    "Stdout": "tupper.sdk._shared.types",
+    "TemplateException": "tupper.sdk._shared.errors",
+    "TimeoutException": "tupper.sdk._shared.errors",
+    "TupperError": "tupper.core.errors",
+    "UnavailableException": "tupper.sdk._shared.errors",
+    "UnsupportedException": "tupper.sdk._shared.errors",
+    "Username": "tupper.sdk._shared.types",
+    "WatchHandle": "tupper.sdk._handles_sync",
+    "WriteData": "tupper.sdk._shared.types",
+    "WriteEntry": "tupper.sdk._shared.types",
+    "WriteInfo": "tupper.sdk._shared.types",
+    "get_signature": "tupper.sdk._shared.signature",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is asked for. Source: PEP 562."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'tupper' has no attribute {name!r}")
+    value: object = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return __all__

@@ -40,8 +40,6 @@ names the thing, the number and the unit; ``hint`` says what to do about it::
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 
 class TupperError(Exception):
     """The root of the tree.
@@ -51,7 +49,7 @@ class TupperError(Exception):
         hint: what the user can do about it.
     """
 
-    code: ClassVar[str] = "internal"
+    code: str = "internal"
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)

@@ -212,14 +212,15 @@ def run_sync(
     stdin: bytes | None = None,
     env: Mapping[str, str] | None = None,
     check: bool = True,
+    output: int | IO[bytes] | None = None,
 ) -> Completed:
     """:func:`run` for code without an event loop."""
     try:
         process = subprocess.Popen(
             list(argv),
             stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE if output is None else output,
+            stderr=subprocess.PIPE if output is None else output,
             env=dict(minimal_env() if env is None else env),
             start_new_session=True,
         )
@@ -235,6 +236,7 @@ def run_sync(
         except BaseException:
             _signal_group(process.pid, signal.SIGKILL)
             raise
+    out, err = out or b"", err or b""  # None where the output went to a file
     if check and process.returncode:
         raise failure(argv, process.returncode, err or out)
     return Completed(process.returncode, out[-OUTPUT_LIMIT:], err[-OUTPUT_LIMIT:])

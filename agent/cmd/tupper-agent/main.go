@@ -1,0 +1,135 @@
+// Command tupper-agent runs inside every sandbox of tupper and answers for it:
+// commands, files, watches, terminals, tunnels. Called as "sudo" it is the
+// client of its own sudo broker.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"strconv"
+	"syscall"
+
+	"tupper.dev/agent/internal/server"
+	"tupper.dev/agent/internal/settings"
+	"tupper.dev/agent/internal/sudo"
+	"tupper.dev/agent/internal/supervise"
+)
+
+const configVariable = "TUPPER_AGENT_CONFIG"
+
+func main() {
+	if filepath.Base(os.Args[0]) == "sudo" {
+		os.Exit(sudo.Main(os.Args[1:]))
+	}
+	if len(os.Args) < 2 {
+		fatal(errors.New("usage: tupper-agent serve [--config PATH] | version"))
+	}
+	var err error
+	switch os.Args[1] {
+	case "serve":
+		err = serve(os.Args[2:])
+	case "sudo":
+		os.Exit(sudo.Main(os.Args[2:]))
+	case "version":
+		fmt.Println(server.Version)
+	default:
+		err = fmt.Errorf("unknown verb %q: want serve or version", os.Args[1])
+	}
+	if err != nil {
+		fatal(err)
+	}
+}
+
+func fatal(err error) {
+	fmt.Fprintf(os.Stderr, "tupper-agent: %v\n", err)
+	os.Exit(1)
+}
+
+func serve(args []string) error {
+	flags := flag.NewFlagSet("serve", flag.ContinueOnError)
+	path := flags.String("config", "", "JSON file with the configuration; default is $"+configVariable)
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	config, err := configuration(*path)
+	if err != nil {
+		return err
+	}
+	sealDescriptors()
+	debug.SetGCPercent(50)
+	syscall.Umask(0o022)
+	ring := &server.Ring{}
+	if config.Hostname != "" {
+		if err := server.SetHostname(config.Hostname); err != nil {
+			ring.Printf("hostname.failed error=%q", err)
+		}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
+	s := server.New(config, supervise.NewReaper(context.Background()), supervise.NewShield(), ring)
+	releases := make(chan os.Signal, 1)
+	signal.Notify(releases, syscall.SIGUSR1)
+	go func() { // ends with the process
+		for range releases {
+			s.Release()
+		}
+	}()
+	if err := s.Run(ctx); err != nil {
+		ring.CopyTo(os.Stderr)
+		return err
+	}
+	leave(config)
+	return nil
+}
+
+// sealDescriptors keeps whatever the agent was started with from its children.
+func sealDescriptors() {
+	entries, _ := os.ReadDir("/proc/self/fd")
+	for _, entry := range entries {
+		if fd, err := strconv.Atoi(entry.Name()); err == nil && fd > 2 {
+			syscall.CloseOnExec(fd)
+		}
+	}
+}
+
+// configuration reads the JSON from a file or from the environment, and takes
+// it out of the latter, so that neither children nor /proc show the token.
+func configuration(path string) (*settings.Config, error) {
+	raw := []byte(os.Getenv(configVariable))
+	wipe(configVariable)
+	if path != "" {
+		var err error
+		if raw, err = os.ReadFile(path); err != nil {
+			return nil, fmt.Errorf("read the configuration: %w", err)
+		}
+	}
+	if len(raw) == 0 {
+		return nil, fmt.Errorf("no configuration: give --config or $%s", configVariable)
+	}
+	config := new(settings.Config)
+	if err := json.Unmarshal(raw, config); err != nil {
+		return nil, fmt.Errorf("decode the configuration: %w", err)
+	}
+	return config, nil
+}
+
+// leave ends the machine if that is asked for and ours to do: only PID 1 may.
+func leave(config *settings.Config) {
+	if os.Getpid() != 1 {
+		return
+	}
+	switch config.OnExit {
+	case "poweroff":
+		_ = syscall.Reboot(syscall.LINUX_REBOOT_CMD_POWER_OFF)
+	case "reboot":
+		_ = syscall.Reboot(syscall.LINUX_REBOOT_CMD_RESTART)
+	}
+}

@@ -1,0 +1,3 @@
+module tupper.dev/agent
+
+go 1.25

@@ -1,0 +1,78 @@
+package supervise
+
+import (
+	"bytes"
+	"os"
+	"strconv"
+	"syscall"
+)
+
+// Proc is one row of the process table.
+type Proc struct {
+	PID, PPID, Group, Session int
+	State                     byte
+}
+
+func (p Proc) dead() bool { return p.State == 'Z' || p.State == 'X' || p.State == 'x' }
+
+// Table reads /proc. Processes that vanish meanwhile are left out.
+func Table() []Proc {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1)
+	table := make([]Proc, 0, len(names))
+	var buf [1024]byte
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		n := readInto("/proc/"+name+"/stat", buf[:])
+		if row, ok := parseStat(pid, buf[:n]); ok {
+			table = append(table, row)
+		}
+	}
+	return table
+}
+
+// readInto reads the head of a file with three system calls and no os.File.
+func readInto(path string, buf []byte) int {
+	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return 0
+	}
+	defer syscall.Close(fd)
+	n, err := syscall.Read(fd, buf)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// parseStat reads "pid (name) state ppid pgrp session …"; the name may hold
+// spaces and brackets, so it ends at the last bracket.
+func parseStat(pid int, line []byte) (Proc, bool) {
+	end := bytes.LastIndexByte(line, ')')
+	if end < 0 {
+		return Proc{}, false
+	}
+	f := bytes.Fields(line[end+1:])
+	if len(f) < 4 || len(f[0]) != 1 {
+		return Proc{}, false
+	}
+	num := func(b []byte) int { v, _ := strconv.Atoi(string(b)); return v }
+	return Proc{PID: pid, State: f[0][0], PPID: num(f[1]), Group: num(f[2]), Session: num(f[3])}, true
+}
+
+// Environ returns the start environment of a process, entries separated by
+// NUL; nil if it cannot be read.
+func Environ(pid int) []byte {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	if err != nil {
+		return nil
+	}
+	return data
+}

@@ -1,0 +1,124 @@
+package supervise
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"syscall"
+	"time"
+)
+
+// Marker is the variable in the environment of every command that its
+// descendants inherit; it finds those that left the session and lost their
+// parents.
+const Marker = "TUPPER_COMMAND_ID"
+
+// killBudget is the longest KillTree goes on.
+const killBudget = 5 * time.Second
+
+// Tree names the processes of a command.
+type Tree struct {
+	Leader int    // the command's own pid, which is also its session
+	ID     string // value of Marker
+}
+
+// Members lists the living processes of a tree: everything in the leader's
+// session or group, everything that carries the marker, and all descendants of
+// any of these.
+func (t Tree) Members() []int {
+	return t.among(Table())
+}
+
+func (t Tree) among(table []Proc) []int {
+	self := os.Getpid()
+	in := make(map[int]bool, 16)
+	mark := []byte(Marker + "=" + t.ID)
+	for _, p := range table {
+		if p.PID == self || p.PID == 1 {
+			continue
+		}
+		near := p.PID == t.Leader || p.Session == t.Leader || p.Group == t.Leader
+		if near || (!p.dead() && t.ID != "" && carries(p.PID, mark)) {
+			in[p.PID] = true
+		}
+	}
+	for grown := true; grown; {
+		grown = false
+		for _, p := range table {
+			if !in[p.PID] && in[p.PPID] && p.PID != self && p.PID != 1 {
+				in[p.PID], grown = true, true
+			}
+		}
+	}
+	var living []int
+	for _, p := range table {
+		if in[p.PID] && !p.dead() {
+			living = append(living, p.PID)
+		}
+	}
+	return living
+}
+
+func carries(pid int, mark []byte) bool {
+	env := Environ(pid)
+	i := bytes.Index(env, mark)
+	return i >= 0 && (i == 0 || env[i-1] == 0) && (i+len(mark) == len(env) || env[i+len(mark)] == 0)
+}
+
+// Kill sends SIGKILL to every process of the tree until a look at the process
+// table finds none. From the third round on it stops them all first, which
+// ends fork bombs. It reports whether the tree is gone.
+func (t Tree) Kill(ctx context.Context) bool {
+	_ = syscall.Kill(-t.Leader, syscall.SIGKILL)
+	stop := time.Now().Add(killBudget)
+	known := map[int]bool{}
+	for round := 0; ; round++ {
+		members := t.Members()
+		if len(members) == 0 {
+			return true
+		}
+		if time.Now().After(stop) || ctx.Err() != nil {
+			return false
+		}
+		fresh := false
+		if round >= 2 {
+			signalAll(members, syscall.SIGSTOP)
+		}
+		for _, pid := range members {
+			fresh = fresh || !known[pid]
+			known[pid] = true
+		}
+		signalAll(members, syscall.SIGKILL)
+		if !fresh {
+			time.Sleep(time.Duration(min(round, 20)) * time.Millisecond)
+		}
+	}
+}
+
+func signalAll(pids []int, sig syscall.Signal) {
+	for _, pid := range pids {
+		_ = syscall.Kill(pid, sig)
+	}
+}
+
+// Others lists all living processes but PID 1, this one and its ancestors.
+// It is what an ordered shutdown of the whole sandbox ends.
+func Others() []int {
+	table := Table()
+	parent := make(map[int]int, len(table))
+	for _, p := range table {
+		parent[p.PID] = p.PPID
+	}
+	spare := map[int]bool{1: true}
+	for pid := os.Getpid(); pid > 1 && !spare[pid]; pid = parent[pid] {
+		spare[pid] = true
+	}
+	var list []int
+	for _, p := range table {
+		kernelThread := p.PPID == 2 || p.PID == 2
+		if !spare[p.PID] && !p.dead() && !kernelThread {
+			list = append(list, p.PID)
+		}
+	}
+	return list
+}

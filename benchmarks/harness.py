@@ -1,0 +1,134 @@
+"""What the benchmarks share: time, spread, the machine, the memory of processes."""
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+
+def describe_machine() -> dict[str, object]:
+    """What the numbers depend on."""
+    cpu = next(
+        (
+            line.partition(":")[2].strip()
+            for line in _lines("/proc/cpuinfo")
+            if "model name" in line
+        ),
+        platform.processor(),
+    )
+    memory_kib = next((int(line.split()[1]) for line in _lines("/proc/meminfo")), 0)
+    system = next(
+        (
+            line.partition("=")[2].strip('"')
+            for line in _lines("/etc/os-release")
+            if line.startswith("PRETTY")
+        ),
+        platform.system(),
+    )
+    return {
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "memory_mib": memory_kib // 1024,
+        "kernel": platform.release(),
+        "system": system,
+        "python": platform.python_version(),
+        "user": "root" if os.geteuid() == 0 else "ordinary",
+    }
+
+
+def load_average() -> list[float]:
+    """Of 1, 5 and 15 minutes."""
+    return [round(value, 2) for value in os.getloadavg()]
+
+
+def timed(function: Callable[[], object]) -> float:
+    """Seconds that a call takes."""
+    started = time.perf_counter()
+    function()
+    return time.perf_counter() - started
+
+
+def interleave(functions: dict[str, Callable[[], object]], repeat: int) -> dict[str, list[float]]:
+    """Time each function ``repeat`` times, taking turns, after one turn that is not counted."""
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    for turn in range(repeat + 1):
+        for name, function in functions.items():
+            seconds = timed(function)
+            if turn:
+                times[name].append(seconds)
+    return times
+
+
+def spread(seconds: Sequence[float], *, unit: float = 1000.0) -> dict[str, float]:
+    """Median, best and worst; in milliseconds unless another unit is given."""
+    return {
+        "median": round(statistics.median(seconds) * unit, 3),
+        "min": round(min(seconds) * unit, 3),
+        "max": round(max(seconds) * unit, 3),
+        "n": len(seconds),
+    }
+
+
+def compare(times: dict[str, list[float]], ours: str, reference: str) -> dict[str, object]:
+    """Spreads in milliseconds and the ratio of the medians."""
+    result: dict[str, object] = {f"{name}_ms": spread(values) for name, values in times.items()}
+    ratio = statistics.median(times[ours]) / statistics.median(times[reference])
+    result["ratio"] = round(ratio, 3)
+    result["reference"] = reference
+    return result
+
+
+def descendants(pid: int) -> list[int]:
+    """A process and all below it."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (fields := _stat(int(entry.name))):
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
+    found, queue = [], [pid]
+    while queue:
+        found.append(queue.pop())
+        queue += children.get(found[-1], [])
+    return found
+
+
+def pss_bytes(pids: Sequence[int]) -> int:
+    """Proportional set size: shared pages are divided among those that share them."""
+    total = 0
+    for pid in pids:
+        for line in _lines(f"/proc/{pid}/smaps_rollup"):
+            if line.startswith("Pss:"):
+                total += int(line.split()[1]) * 1024
+    return total
+
+
+def rss_bytes(pid: int) -> int:
+    """Resident set size."""
+    return next(
+        (
+            int(line.split()[1]) * 1024
+            for line in _lines(f"/proc/{pid}/status")
+            if line.startswith("VmRSS")
+        ),
+        0,
+    )
+
+
+def cpu_seconds(pids: Sequence[int]) -> float:
+    """User and system time so far."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    return sum((int(f[11]) + int(f[12])) / ticks for pid in pids if (f := _stat(pid)))
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the state on; Source: proc(5)."""
+    text = "".join(_lines(f"/proc/{pid}/stat"))
+    return text[text.rindex(")") + 2 :].split() if ")" in text else []
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,219 @@
+"""The gVisor backend: runsc as the kernel of each sandbox."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+from tupper.backends.gvisor import linux
+from tupper.backends.gvisor.bundle import (
+    AGENT_PATH,
+    SHARED_PATH,
+    SOCKET_NAME,
+    Layout,
+    render_command,
+    render_config,
+    render_meminfo,
+)
+from tupper.backends.gvisor.launch import Launch, launch
+from tupper.backends.gvisor.machine import GVisorMachine, remains_of
+from tupper.backends.gvisor.options import Options, Platform, parse_options
+from tupper.backends.gvisor.probing import Found, Prober
+from tupper.backends.gvisor.skeleton import build_skeleton, sudo_places
+from tupper.core import log
+from tupper.core.backend import (
+    AgentAddress,
+    Backend,
+    BackendContext,
+    Machine,
+    MachinePlan,
+    MachineRecord,
+    Probe,
+)
+from tupper.core.cgroup import Cgroup, Limits, find_hierarchy
+from tupper.core.errors import BackendUnavailable, InvalidArgument, MachineFailed, TupperError
+from tupper.core.liveness import start_ticks
+from tupper.core.paths import make_private
+
+_START_TIMEOUT_S = 30.0
+# What gVisor itself needs on top of what the guest may use.
+_HEADROOM_MIB = 64
+_LEAST_MEMORY_MIB = 32
+_RUN_OPTIONS = "size=1m,nr_inodes=256,mode=0700"
+
+
+class GVisor(Backend):
+    """See :class:`~tupper.core.backend.Backend`."""
+
+    name: ClassVar[str] = "gvisor"
+
+    def __init__(self, context: BackendContext) -> None:
+        self._context = context
+        self._settings: Options = parse_options(context.settings, settings=True)
+        self._prober = Prober(context.data_dir / "backends" / self.name, self._settings)
+
+    async def probe(self) -> Probe:
+        """See the contract."""
+        return (await self._prober.find()).probe
+
+    async def start(self, plan: MachinePlan) -> Machine:
+        """See the contract."""
+        options = parse_options(plan.options)
+        if plan.memory_mib < _LEAST_MEMORY_MIB:
+            raise InvalidArgument(
+                f"gvisor needs at least {_LEAST_MEMORY_MIB} MiB memory, not {plan.memory_mib} MiB"
+            )
+        found = await self._prober.find()
+        if found.runsc is None or found.platform is None:
+            raise BackendUnavailable(found.probe.reason, hint=found.probe.remedy or None)
+        started = time.monotonic()
+        platform = options.platform or found.platform
+        if why := await self._prober.why_not(platform):
+            raise BackendUnavailable(f"gvisor cannot use the platform {platform} here: {why}")
+        machine = await self._start(plan, found, platform)
+        log.event(
+            "machine.started",
+            sandbox=plan.sandbox_id,
+            backend=self.name,
+            platform=platform,
+            start_s=time.monotonic() - started,
+        )
+        return machine
+
+    async def _start(self, plan: MachinePlan, found: Found, platform: Platform) -> Machine:
+        remains = remains_of(plan.directory, plan.host_name)
+        layout = remains.layout
+        try:
+            self._make_group(plan)
+            what = self._prepare(plan, layout, found.runsc or Path(), platform)
+            if remains.cgroup is not None:
+                what = replace(what, argv=remains.cgroup.joining(what.argv))
+            await launch(what)
+            return GVisorMachine(self._record(plan, layout, found))
+        except BaseException as error:
+            words = remains.last_words()
+            await remains.remove()
+            if isinstance(error, InvalidArgument) or not isinstance(error, TupperError | OSError):
+                raise
+            said = _without_host_paths(words or str(error), plan)
+            raise MachineFailed(f"gvisor did not start: {said}") from error
+
+    def _make_group(self, plan: MachinePlan) -> None:
+        hierarchy = find_hierarchy()
+        if hierarchy is not None and os.geteuid() == 0:
+            limits = Limits((plan.memory_mib + _HEADROOM_MIB) << 20, plan.cpus)
+            Cgroup.create(hierarchy, plan.host_name, limits)
+
+    def _prepare(
+        self, plan: MachinePlan, layout: Layout, runsc: Path, platform: Platform
+    ) -> Launch:
+        make_private(layout.base)
+        for directory in layout.directories():
+            directory.mkdir(mode=0o700)
+        flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
+        linux.mount("tupper", layout.run, "tmpfs", flags=flags, data=_RUN_OPTIONS)
+        layout.shared.mkdir(mode=0o755)
+        layout.meminfo.write_text(render_meminfo(plan.memory_mib))
+        build = plan.disk_image is None
+        sudo = [] if build else sudo_places(plan.rootfs.path)
+        etc = _files_beside(layout, plan.etc_files) if build else {}
+        if not build:
+            _lay_skeleton(plan, layout, sudo)
+        config = render_config(plan, layout, sudo=sudo, etc=etc)
+        path = layout.bundle / "config.json"
+        path.touch(mode=0o600)
+        path.write_text(config)
+        return Launch(
+            argv=render_command(runsc, platform, plan, layout),
+            layout=layout,
+            lower=None if build else plan.rootfs.path,
+            disk_image=plan.disk_image,
+            netns=Path("/run/netns") / plan.attachment.netns if plan.attachment else None,
+            timeout_s=_START_TIMEOUT_S,
+        )
+
+    def _record(self, plan: MachinePlan, layout: Layout, found: Found) -> MachineRecord:
+        sandbox, gofer = _read_pids(layout, plan.sandbox_id)
+        for pid in (sandbox, gofer):
+            with contextlib.suppress(OSError):
+                Path(f"/proc/{pid}/oom_score_adj").write_text("0")
+        ticks = start_ticks(sandbox)
+        if ticks is None:
+            raise MachineFailed("the machine ended at once")
+        return MachineRecord(
+            backend=self.name,
+            sandbox_id=plan.sandbox_id,
+            pid=sandbox,
+            start_ticks=ticks,
+            agent=AgentAddress("unix", path=str(layout.shared / SOCKET_NAME)),
+            data={
+                "directory": str(plan.directory),
+                "host_name": plan.host_name,
+                "gofer_pid": gofer,
+                "gofer_ticks": start_ticks(gofer) or 0,
+                "memory_mib": plan.memory_mib,
+                "disk": str(plan.disk_image or ""),
+                "runsc": str(found.runsc),
+            },
+        )
+
+    async def adopt(self, record: MachineRecord) -> Machine:
+        """See the contract."""
+        return GVisorMachine(record)
+
+
+def _without_host_paths(text: str, plan: MachinePlan) -> str:
+    """Error texts reach users who must not learn where the host keeps things."""
+    names = {
+        plan.directory: "(sandbox)",
+        plan.rootfs.path: "(root filesystem)",
+        plan.agent_binary: "(agent)",
+        **{mount.host_path: f"(mount {mount.guest_path})" for mount in plan.mounts},
+    }
+    for path, name in names.items():
+        text = text.replace(str(path), name)
+    return text
+
+
+def _lay_skeleton(plan: MachinePlan, layout: Layout, sudo: list[str]) -> None:
+    files: dict[str, str | None] = dict(plan.etc_files)
+    files |= dict.fromkeys((AGENT_PATH, *sudo))
+    build_skeleton(
+        layout.skeleton,
+        plan.rootfs.path,
+        # runsc puts a file system of its own, in memory, on an empty /tmp.
+        directories=[
+            *("/proc", "/dev", "/sys", "/tmp/.X11-unix", SHARED_PATH),  # noqa: S108
+            *(mount.guest_path for mount in plan.mounts),
+        ],
+        files=files,
+    )
+
+
+def _files_beside(layout: Layout, etc_files: Mapping[str, str]) -> dict[str, Path]:
+    """Files that are mounted one by one, on the small tmpfs so that the guest cannot grow them."""
+    out: dict[str, Path] = {}
+    for number, (place, text) in enumerate(etc_files.items()):
+        out[place] = layout.run / f"etc-{number}"
+        out[place].write_text(text)
+        out[place].chmod(0o644)
+    return out
+
+
+def _read_pids(layout: Layout, sandbox_id: str) -> tuple[int, int]:
+    """The pids of sandbox and gofer from runsc's state file."""
+    path = layout.state / f"{sandbox_id}_sandbox:{sandbox_id}.state"
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise MachineFailed("runsc's state is not a file")
+        state = json.loads(path.read_bytes())
+        return int(state["sandbox"]["pid"]), int(state["goferPid"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise MachineFailed(f"runsc's state cannot be read: {error}") from error

@@ -1,0 +1,201 @@
+"""From a machine's plan to what runsc reads: the OCI configuration and the command line. Pure.
+
+Source: OCI runtime specification 1.0.2; ``runsc flags`` of release 20240729.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tupper.backends.gvisor.options import Platform
+from tupper.core.backend import MachinePlan
+
+AGENT_PATH = "/.tupper/agent"
+SHARED_PATH = "/run/tupper"
+SOCKET_NAME = "agent.sock"
+_OPEN_FILES = 65536
+
+# What root inside needs to install packages, make users and bind low ports. All of it acts inside
+# the sandbox only. Without NET_RAW and SYS_ADMIN.
+CAPABILITIES = (
+    *("CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL"),
+    *("CAP_MKNOD", "CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP"),
+    *("CAP_SETUID", "CAP_SYS_CHROOT", "CAP_SYS_PTRACE"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The files of one machine, all below ``plan.directory / "machine"``.
+
+    Args:
+        base: the directory itself.
+    """
+
+    base: Path
+
+    @property
+    def bundle(self) -> Path:
+        """Holds ``config.json``."""
+        return self.base / "bundle"
+
+    @property
+    def state(self) -> Path:
+        """Runsc's own state, for this machine alone."""
+        return self.base / "state"
+
+    @property
+    def skeleton(self) -> Path:
+        """The layer over the root filesystem."""
+        return self.base / "skeleton"
+
+    @property
+    def lower(self) -> Path:
+        """Where the root filesystem is shown (in the machine's mount namespace only)."""
+        return self.base / "lower"
+
+    @property
+    def root(self) -> Path:
+        """Where skeleton and root filesystem are one (likewise)."""
+        return self.base / "root"
+
+    @property
+    def disk(self) -> Path:
+        """Where the disk image is mounted (likewise)."""
+        return self.base / "disk"
+
+    @property
+    def run(self) -> Path:
+        """A tmpfs of 1 MiB, on the host too: sockets and last words."""
+        return self.base / "run"
+
+    @property
+    def shared(self) -> Path:
+        """The part of ``run`` that the guest sees."""
+        return self.run / "guest"
+
+    @property
+    def output(self) -> Path:
+        """Standard output and error of runsc and of the agent."""
+        return self.run / "output"
+
+    @property
+    def panic(self) -> Path:
+        """The last words of gVisor itself."""
+        return self.run / "panic"
+
+    @property
+    def meminfo(self) -> Path:
+        """What runsc shall take for ``/proc/meminfo``."""
+        return self.base / "meminfo"
+
+    def directories(self) -> tuple[Path, ...]:
+        """All that must exist before anything is mounted."""
+        return (self.bundle, self.state, self.skeleton, self.lower, self.root, self.disk, self.run)
+
+
+def render_config(
+    plan: MachinePlan, layout: Layout, *, sudo: Sequence[str], etc: Mapping[str, Path]
+) -> str:
+    """The text of ``config.json``.
+
+    Args:
+        plan: the machine.
+        layout: its files.
+        sudo: guest paths where the agent stands in for ``sudo``.
+        etc: guest path → host file to mount there (only where there is no skeleton).
+    """
+    root = plan.rootfs.path if plan.disk_image is None else layout.root
+    network: dict[str, object] = {"type": "network"}
+    if plan.attachment is not None:
+        network["path"] = "/proc/self/ns/net"  # runsc is started inside it
+    config: dict[str, object] = {
+        "ociVersion": "1.0.2",
+        "process": _process(plan),
+        "root": {"path": str(root), "readonly": False},
+        "hostname": plan.hostname,
+        "mounts": [
+            *_system_mounts(plan),
+            _bind(layout.shared, SHARED_PATH, read_only=False),
+            *(_bind(plan.agent_binary, place, read_only=True) for place in (AGENT_PATH, *sudo)),
+            *(_bind(path, place, read_only=False) for place, path in etc.items()),
+            *(_bind(m.host_path, m.guest_path, read_only=m.read_only) for m in plan.mounts),
+        ],
+        "linux": {
+            "namespaces": [*({"type": t} for t in ("pid", "ipc", "uts", "mount")), network],
+        },
+    }
+    return json.dumps(config)
+
+
+def _process(plan: MachinePlan) -> dict[str, object]:
+    listen = f"unix:{SHARED_PATH}/{SOCKET_NAME}"
+    agent = json.dumps({**plan.agent_config, "listen": listen})
+    sets = ("bounding", "effective", "permitted")
+    return {
+        "terminal": False,
+        "user": {"uid": 0, "gid": 0},
+        "args": [AGENT_PATH, "serve"],
+        "cwd": "/",
+        "env": [
+            "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "HOME=/root",
+            f"TUPPER_AGENT_CONFIG={agent}",
+        ],
+        "capabilities": {name: list(CAPABILITIES) for name in sets},
+        "rlimits": [{"type": "RLIMIT_NOFILE", "hard": _OPEN_FILES, "soft": _OPEN_FILES}],
+        "noNewPrivileges": False,
+    }
+
+
+def _system_mounts(plan: MachinePlan) -> list[dict[str, object]]:
+    shm = f"size={max(16, plan.memory_mib // 2)}m"
+    return [
+        {"destination": "/proc", "type": "proc", "source": "proc"},
+        {"destination": "/dev", "type": "tmpfs", "source": "tmpfs"},
+        {"destination": "/dev/pts", "type": "devpts", "source": "devpts"},
+        {
+            "destination": "/dev/shm",  # noqa: S108 (a path in the guest)
+            "type": "tmpfs",
+            "source": "tmpfs",
+            "options": ["nosuid", "nodev", "mode=1777", shm],
+        },
+        {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["ro"]},
+    ]
+
+
+def _bind(source: Path, destination: str, *, read_only: bool) -> dict[str, object]:
+    return {
+        "destination": destination,
+        "type": "bind",
+        "source": str(source),
+        "options": ["rbind", "ro" if read_only else "rw"],
+    }
+
+
+def render_command(runsc: Path, platform: Platform, plan: MachinePlan, layout: Layout) -> list[str]:
+    """The command line that starts the machine and returns when it runs."""
+    overlay = "none" if plan.disk_image is None else f"root:dir={layout.disk}"
+    return [
+        str(runsc),
+        f"--root={layout.state}",
+        f"--platform={platform}",
+        f"--network={'none' if plan.attachment is None else 'sandbox'}",
+        "--host-uds=create",
+        f"--overlay2={overlay}",
+        "--net-disconnect-ok",  # without it an open connection makes a snapshot impossible
+        "--ignore-cgroups",  # ours, see tupper.core.cgroup
+        f"--panic-log={layout.panic}",
+        "run",
+        "--detach",
+        f"--bundle={layout.bundle}",
+        plan.sandbox_id,
+    ]
+
+
+def render_meminfo(memory_mib: int) -> str:
+    """As much of ``/proc/meminfo`` as runsc reads: the memory that the guest will see."""
+    return f"MemTotal: {memory_mib * 1024} kB\n"

@@ -1,0 +1,126 @@
+"""Starting runsc in namespaces of its own, without a helper program.
+
+Linux keeps the mount and network namespace per *thread*. So a thread of ours leaves the host's
+mount namespace, mounts what this machine alone needs, enters the machine's network namespace,
+starts runsc, and ends. The mounts belong to the namespace, and that lives as long as runsc's
+processes: when they die, by whatever cause, the disk image is unmounted and its loop device is
+free, also when nobody is left to clean up.
+
+Source: unshare(2) and setns(2) ("the calling thread"), loop(4) (autoclear), overlayfs.rst.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from tupper.backends.gvisor import linux
+from tupper.backends.gvisor.bundle import Layout
+from tupper.core.process import minimal_env, run_sync
+
+_T = TypeVar("_T")
+_DISK_FLAGS = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC | linux.MS_NOATIME
+# The image returns to the host what the guest deletes; a crash of the host ends sandboxes anyway.
+_DISK_OPTIONS = "discard,barrier=0"
+# Whiteouts and redirects that an image smuggles in must not point elsewhere.
+_OVERLAY_OPTIONS = "lowerdir=skeleton:lower,redirect_dir=nofollow,metacopy=off"
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What one start needs.
+
+    Args:
+        argv: runsc's command line.
+        layout: the machine's files.
+        lower: the root filesystem below the skeleton; None where the guest writes into it.
+        disk_image: what to mount at ``layout.disk``; None for nothing.
+        netns: the file of the network namespace to enter; None for the host's.
+        timeout_s: until runsc is ended.
+    """
+
+    argv: Sequence[str]
+    layout: Layout
+    lower: Path | None
+    disk_image: Path | None
+    netns: Path | None
+    timeout_s: float
+
+
+async def launch(what: Launch) -> None:
+    """Start a machine as root and return when runsc says that it runs.
+
+    Raises:
+        ProgramFailed: runsc refused.
+        DeadlineExceeded: it did not say anything in time.
+        OSError: a mount failed.
+    """
+    await in_thread(lambda: _launch(what))
+
+
+def _launch(what: Launch) -> None:
+    layout = what.layout
+    linux.unshare(linux.CLONE_NEWNS)
+    linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
+    linux.bind(layout.meminfo, "/proc/meminfo")
+    if what.netns is not None:
+        linux.enter(what.netns, linux.CLONE_NEWNET)
+        hide_network_sysctls()
+    if what.lower is not None:
+        linux.bind(what.lower, layout.lower, read_only=True)
+        os.chdir(layout.base)  # this thread's alone; short names need no escaping
+        linux.mount("overlay", "root", "overlay", flags=linux.MS_RDONLY, data=_OVERLAY_OPTIONS)
+    if what.disk_image is None:
+        _run(what)
+        return
+    with linux.loop_device(what.disk_image) as device:
+        linux.mount(device, layout.disk, "ext4", flags=_DISK_FLAGS, data=_DISK_OPTIONS)
+    _run(what)
+
+
+def hide_network_sysctls() -> None:
+    """Make runsc believe that it is not in the host's network namespace.
+
+    It refuses its own network stack where it finds ``rmem_default``, which was once to be seen in
+    the host's namespace only; newer kernels show it in every one.
+    """
+    linux.mount("none", "/proc/sys/net/core", "tmpfs")
+
+
+def _run(what: Launch) -> None:
+    # Appending, because runsc writes at its own offset and the guest can write here too.
+    with what.layout.output.open("ab") as output:
+        run_sync(what.argv, timeout_s=what.timeout_s, env=minimal_env(), output=output)
+
+
+async def in_thread(work: Callable[[], _T]) -> _T:
+    """Run ``work`` in a thread that is thrown away, and wait for it, also when cancelled.
+
+    The thread must end: it is in other namespaces than the rest of us.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[_T] = loop.create_future()
+
+    def body() -> None:
+        try:
+            result = work()
+        except BaseException as error:  # noqa: BLE001 (handed to the waiting task)
+            loop.call_soon_threadsafe(done.set_exception, error)
+        else:
+            loop.call_soon_threadsafe(done.set_result, result)
+
+    thread = threading.Thread(target=body, name="gvisor-launch")
+    thread.start()
+    try:
+        return await asyncio.shield(done)
+    except asyncio.CancelledError:
+        await asyncio.wait([done])
+        done.exception()  # seen; the cancellation is what counts
+        raise
+    finally:
+        thread.join()

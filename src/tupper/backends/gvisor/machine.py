@@ -1,0 +1,253 @@
+"""A gVisor sandbox that runs, and what is left of one.
+
+A machine is two host processes, the sandbox (the guest's kernel) and the gofer (its files), and
+some helpers that die with them. All are in one control group. ``runsc kill`` and ``delete`` take
+up to two seconds; SIGKILL to the group and removing the files ourselves takes some milliseconds
+and leaves nothing, because each machine has a state directory of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tupper.backends.gvisor import linux
+from tupper.backends.gvisor.bundle import Layout
+from tupper.core import log
+from tupper.core.backend import Machine, MachineRecord, Usage
+from tupper.core.cgroup import Cgroup, find_hierarchy
+from tupper.core.errors import MachineFailed, TupperError
+from tupper.core.lifecycle import EndReason, ExitReason
+from tupper.core.liveness import is_alive, start_ticks, wait_end
+from tupper.core.process import run
+
+_LAST_WORDS = 64 * 1024
+_KILL_TIMEOUT_S = 10.0
+_CALL_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """Everything that a machine has on the host, dead or alive.
+
+    Args:
+        layout: its files.
+        cgroup: None where the host gives us none.
+    """
+
+    layout: Layout
+    cgroup: Cgroup | None
+
+    async def remove(self) -> None:
+        """End all processes and remove all traces. Idempotent.
+
+        Each step is tried whatever became of the others.
+
+        Raises:
+            MachineFailed: something could not be removed; the first cause is in the text.
+        """
+        errors: list[str] = []
+        if not await self._kill():
+            errors.append("a process does not end")
+        steps: list[Callable[[], object]] = [
+            lambda: linux.unmount(self.layout.run),
+            self._remove_group,
+            lambda: _remove_tree(self.layout.base),
+        ]
+        for step in steps:
+            try:
+                step()
+            except OSError as error:
+                errors.append(str(error))
+        if errors:
+            raise MachineFailed(f"a gvisor machine could not be removed: {'; '.join(errors)}")
+
+    async def _kill(self) -> bool:
+        if self.cgroup is not None:
+            return await self.cgroup.kill(timeout_s=_KILL_TIMEOUT_S)
+        deadline = time.monotonic() + _KILL_TIMEOUT_S
+        while pids := find_processes(self.layout.state):
+            if time.monotonic() > deadline:
+                return False
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            await asyncio.sleep(0.002)
+        return True
+
+    def _remove_group(self) -> None:
+        if self.cgroup is None:
+            return
+        for error in self.cgroup.remove():
+            if error.errno != errno.EBUSY or self.cgroup.pids():
+                raise error
+
+    def last_words(self) -> str:
+        """What runsc, gVisor and the agent said last; at most 64 KiB."""
+        said = [_tail(path) for path in (self.layout.panic, self.layout.output)]
+        return "\n".join(text for text in said if text)[-_LAST_WORDS:]
+
+
+def find_processes(state: Path) -> list[int]:
+    """The living processes that were started with this state directory."""
+    wanted = os.fsencode(f"--root={state}")
+    found: list[int] = []
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if wanted in Path(entry.path, "cmdline").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+    return found
+
+
+def _tail(path: Path) -> str:
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_WORDS))
+        return file.read(_LAST_WORDS).decode(errors="replace").strip("\0\n ")
+    return ""
+
+
+def _remove_tree(path: Path) -> None:
+    """Like ``shutil.rmtree``, but it is fine if there is nothing, and no link is followed."""
+    if path.is_symlink() or not path.exists():
+        return
+    shutil.rmtree(path)
+
+
+class GVisorMachine(Machine):
+    """One sandbox. See :class:`~tupper.core.backend.Machine`.
+
+    Args:
+        record: ``data`` holds ``directory`` (the sandbox's) and ``host_name`` as in the plan, which
+            are enough to remove it; and, where the machine got so far, ``gofer_pid``,
+            ``gofer_ticks``, ``memory_mib``, ``disk`` (image file or empty) and ``runsc``.
+    """
+
+    def __init__(self, record: MachineRecord) -> None:
+        self.record = record
+        data = record.data
+        self._remains = remains_of(Path(str(data["directory"])), str(data.get("host_name", "")))
+
+    async def wait(self) -> ExitReason:
+        """See the contract."""
+        gofer = self._gofer_fd()
+        try:
+            status = await _wait_status(self.record.pid, self.record.start_ticks)
+            files = None if gofer is None else await _gofer_status(*gofer)
+        finally:
+            if gofer is not None:
+                os.close(gofer[1])
+        return self._explain(status, files)
+
+    def _gofer_fd(self) -> tuple[int, int] | None:
+        pid, ticks = self.record.data.get("gofer_pid"), self.record.data.get("gofer_ticks")
+        if not isinstance(pid, int) or not isinstance(ticks, int):
+            return None
+        with contextlib.suppress(OSError):
+            fd = os.pidfd_open(pid)
+            if is_alive(pid, ticks):
+                return pid, fd
+            os.close(fd)
+        return None
+
+    def _explain(self, kernel: int | None, files: int | None) -> ExitReason:
+        """Tell the causes apart by how gVisor's two processes ended (wait statuses)."""
+        words = self._remains.last_words()
+        signals = [os.WTERMSIG(s) for s in (kernel, files) if s is not None and os.WIFSIGNALED(s)]
+        cgroup = self._remains.cgroup
+        if cgroup is not None and cgroup.oom_kills() and (signals or kernel is None):
+            detail = f"the sandbox used all of its {self.record.data.get('memory_mib')} MiB memory"
+            return ExitReason(EndReason.OUT_OF_MEMORY, detail, words)
+        if signals:
+            detail = f"gVisor was ended from outside by {signal.Signals(signals[0]).name}"
+            return ExitReason(EndReason.MACHINE_DIED, detail, words)
+        if kernel is None:
+            return ExitReason(EndReason.MACHINE_DIED, "gVisor is gone", words)
+        code = os.waitstatus_to_exitcode(kernel)
+        how = f"was ended by signal {code - 128}" if code > 128 else f"ended with status {code}"
+        return ExitReason(EndReason.AGENT_DIED, f"the agent {how}", words)
+
+    async def stop(self, *, grace_s: float) -> None:
+        """See the contract.
+
+        The processes inside were asked by the agent before; this is the end, without a grace.
+        """
+        del grace_s
+        started = time.monotonic()
+        await self._remains.remove()
+        if is_alive(self.record.pid, self.record.start_ticks):
+            raise MachineFailed(f"process {self.record.pid} of gvisor does not end")
+        log.event(
+            "machine.stopped",
+            sandbox=self.record.sandbox_id,
+            backend=self.record.backend,
+            stop_s=time.monotonic() - started,
+        )
+
+    async def usage(self) -> Usage:
+        """See the contract."""
+        cgroup = self._remains.cgroup
+        disk = _blocks(str(self.record.data.get("disk", "")))
+        if cgroup is None:
+            return Usage(disk_bytes=disk)
+        return Usage(cgroup.cpu_s(), cgroup.memory_bytes(), disk)
+
+    async def pause(self) -> None:
+        """See the contract."""
+        await self._call("pause")
+
+    async def resume(self) -> None:
+        """See the contract."""
+        await self._call("resume")
+
+    async def _call(self, verb: str) -> None:
+        layout = self._remains.layout
+        argv = [str(self.record.data["runsc"]), f"--root={layout.state}", verb]
+        try:
+            await run([*argv, self.record.sandbox_id], timeout_s=_CALL_TIMEOUT_S)
+        except TupperError as error:
+            raise MachineFailed(f"gvisor could not {verb} the sandbox: {error.message}") from error
+
+
+def _blocks(image: str) -> int:
+    """The bytes that a sparse file takes on the host."""
+    with contextlib.suppress(OSError):
+        return Path(image).stat().st_blocks * 512 if image else 0
+    return 0
+
+
+def remains_of(directory: Path, host_name: str) -> Remains:
+    """What a machine with these names has, or would have, on the host."""
+    hierarchy = find_hierarchy() if os.geteuid() == 0 else None
+    cgroup = Cgroup.named(hierarchy, host_name) if hierarchy and host_name else None
+    return Remains(Layout(directory / "machine"), cgroup)
+
+
+async def _gofer_status(pid: int, fd: int) -> int | None:
+    """How the gofer ended; it follows the kernel within moments, if it was not the first."""
+    ticks = start_ticks(pid)
+    if ticks is not None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(wait_end(pid, ticks), 1.0)
+    return linux.exit_status(pid, fd)
+
+
+async def _wait_status(pid: int, ticks: int) -> int | None:
+    """Wait for the end of a process; its wait status where the kernel still knows it."""
+    try:
+        fd = os.pidfd_open(pid)
+    except (ProcessLookupError, OSError):
+        return None
+    try:
+        await wait_end(pid, ticks)
+        return linux.exit_status(pid, fd)
+    finally:
+        os.close(fd)

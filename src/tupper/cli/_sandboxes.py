@@ -1,0 +1,135 @@
+"""Sandboxes as the verbs use them: found by id, unique beginning of an id, or name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields
+from enum import Enum
+from typing import Any
+
+from tupper import (
+    AsyncSandbox,
+    Sandbox,
+    SandboxInfo,
+    SandboxNotFoundException,
+    SandboxQuery,
+    SandboxState,
+)
+from tupper.cli import _output
+
+# Connecting extends a life that would end sooner than this, so that looking does not.
+_NO_EXTENSION_S = 1
+
+
+def attach(sandbox: str) -> Sandbox:
+    """A handle on a sandbox that runs.
+
+    Errors:
+        SandboxNotFoundException: none of this name runs; the hint names close ones.
+    """
+    try:
+        return Sandbox.connect(sandbox_id=sandbox, timeout=_NO_EXTENSION_S)
+    except SandboxNotFoundException as missing:
+        raise _with_guess(missing, sandbox) from missing
+
+
+async def attach_async(sandbox: str) -> AsyncSandbox:
+    """:func:`attach` for verbs that do several things at once."""
+    try:
+        return await AsyncSandbox.connect(sandbox_id=sandbox, timeout=_NO_EXTENSION_S)
+    except SandboxNotFoundException as missing:
+        raise _with_guess(missing, sandbox) from missing
+
+
+def _with_guess(missing: SandboxNotFoundException, sandbox: str) -> SandboxNotFoundException:
+    """The same error with what was probably meant as its hint."""
+    import difflib  # noqa: PLC0415 - only on this path
+
+    known = [name for info in all_running() for name in (info.sandbox_id, info.name) if name]
+    near = difflib.get_close_matches(sandbox, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else "tupper list shows what runs"
+    return SandboxNotFoundException(missing.message, code=missing.code, hint=missing.hint or hint)
+
+
+def create_with_progress(
+    arguments: Mapping[str, Any],
+    *,
+    timeout_s: float | None = None,
+    idle_timeout_s: float | None = None,
+    bound: bool = False,
+    quiet: bool = False,
+) -> Sandbox:
+    """Create a sandbox; say what is going on when that takes longer than a second.
+
+    Args:
+        arguments: of ``Sandbox.create``.
+        timeout_s: its life; ``math.inf`` for ever, None for the default.
+        idle_timeout_s: its life without activity.
+        bound: whether it ends with this process, however that ends.
+        quiet: show nothing.
+    """
+    extra: dict[str, Any] = {}
+    if timeout_s is not None:
+        extra["timeout"] = timeout_s if math.isinf(timeout_s) else math.ceil(timeout_s)
+    if idle_timeout_s is not None:
+        extra["idle_timeout"] = idle_timeout_s
+    if bound:
+        extra["owner"] = "process"
+    with _output.progress(quiet=quiet) as bar:
+        prepare_source(arguments, bar)
+        return Sandbox.create(**arguments, **extra)
+
+
+def prepare_source(arguments: Mapping[str, Any], bar: _output.Progress) -> None:
+    """Pull the image before the sandbox needs it, to show how far that is."""
+    image = arguments.get("image")
+    if isinstance(image, str):
+        from tupper.cli import _control  # noqa: PLC0415 - only with an image
+
+        _control.pull_image(image, bar)
+
+
+def all_running(labels: Mapping[str, str] | None = None) -> list[SandboxInfo]:
+    """Everything that runs, with this metadata."""
+    return _all(SandboxQuery(metadata=dict(labels) if labels else None))
+
+
+def all_ended(labels: Mapping[str, str] | None = None) -> list[SandboxInfo]:
+    """Everything that ended during the last day."""
+    return _all(SandboxQuery(metadata=dict(labels) if labels else None, state=[SandboxState.ENDED]))
+
+
+def _all(query: SandboxQuery) -> list[SandboxInfo]:
+    pages = Sandbox.list(query=query)
+    found: list[SandboxInfo] = []
+    while pages.has_next:
+        found += pages.next_items()
+    return found
+
+
+def info_of(sandbox: str) -> SandboxInfo:
+    """All that is known about a sandbox."""
+    try:
+        return Sandbox.get_info(sandbox)
+    except SandboxNotFoundException as missing:
+        raise _with_guess(missing, sandbox) from missing
+
+
+def is_running(sandbox: str) -> bool:
+    """Whether it still runs."""
+    try:
+        return Sandbox.get_info(sandbox).state is not SandboxState.ENDED
+    except SandboxNotFoundException:
+        return False
+
+
+def kill_one(sandbox: str) -> bool:
+    """End a sandbox; whether it ran."""
+    return Sandbox.kill(sandbox)
+
+
+def info_as_json(info: SandboxInfo) -> dict[str, object]:
+    """All fields, in the SDK's names; nothing secret is among them."""
+    values = {item.name: getattr(info, item.name) for item in fields(info)}
+    return {key: value.value if isinstance(value, Enum) else value for key, value in values.items()}

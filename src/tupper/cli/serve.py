@@ -1,0 +1,37 @@
+"""``tupper serve``."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from tupper.cli import _output
+
+
+@click.command()
+@click.option(
+    "--listen", multiple=True, metavar="HOST:PORT", help="Also on TCP, with API keys; repeatable."
+)
+@click.option(
+    "--domain", metavar="NAME", help="What clients append to PORT-SANDBOX to reach ports."
+)
+def serve(*, listen: tuple[str, ...], domain: str | None) -> int:
+    """Serve the API in the foreground until Ctrl-C; sandboxes run on after that.
+
+    On the private unix socket of this user, and with --listen on TCP too, where every request
+    needs a key; tupper key create makes one.
+    """
+    from tupper.core.config import load_config  # noqa: PLC0415 - quick --help
+    from tupper.core.paths import find_paths  # noqa: PLC0415
+    from tupper.server.daemon import Options, run  # noqa: PLC0415 - POSIX only
+
+    os.umask(0o077)
+    paths = find_paths()
+    settings = load_config(paths, environ=os.environ).settings
+
+    def ready(url: str) -> None:
+        for address in (url, *(f"http://{place}" for place in listen)):
+            _output.note(f"listening on {address}")
+
+    return run(paths, settings, Options(listen=listen, domain=domain, ready=ready))

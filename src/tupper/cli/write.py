@@ -1,0 +1,16 @@
+"""``tupper write``."""
+
+from __future__ import annotations
+
+import click
+
+from tupper.cli._sandboxes import attach
+
+
+@click.command()
+@click.option("-u", "--user", help="Whose home relative paths start from, and who owns the file.")
+@click.argument("sandbox")
+@click.argument("path")
+def write(*, sandbox: str, path: str, user: str | None) -> None:
+    """Write standard input to the file PATH of SANDBOX; missing directories are made."""
+    attach(sandbox).files.write(path, click.get_binary_stream("stdin"), user=user)

@@ -1,0 +1,233 @@
+"""Control groups: the limits that hold a machine from outside, and the list of its processes.
+
+A machine gets one group of its own in the hierarchy of version 2, or one in each of version 1's
+``memory`` and ``cpu`` hierarchies. We make, fill and remove it ourselves, because that takes a
+millisecond where the runtimes need thirty. The group is also the surest answer to "which processes
+belong to this machine": it needs no pid that could have been used again.
+
+Source: kernel documentation, admin-guide/cgroup-v2.rst and cgroup-v1/{memory,cpuacct}.rst.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_PERIOD_US = 100_000
+_PARENT = "tupper"
+_POLL_S = 0.002
+# $1 is how many files follow; our pid goes into each, and what is left is the program. All that it
+# starts is the kernel's first choice when the group is out of memory; the program itself may be set
+# back to 0 afterwards (which needs no privilege, as it was there before). Source: proc(5).
+_JOIN = (
+    "echo 500 >/proc/self/oom_score_adj; n=$1; shift; "
+    'while [ "$n" -gt 0 ]; do echo $$ >"$1" || exit 125; shift; n=$((n-1)); done; '
+    'exec "$@"'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchy:
+    """Where groups can be made on this host.
+
+    Args:
+        version: 1 or 2.
+        roots: controller → directory. With version 2 all are the same.
+    """
+
+    version: int
+    roots: Mapping[str, Path]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a group may use; None means no limit.
+
+    Args:
+        memory_bytes: RAM and page cache, without swap.
+        cpus: cores, may be fractional.
+    """
+
+    memory_bytes: int | None = None
+    cpus: float | None = None
+
+
+def find_hierarchy(mounts: str | None = None) -> Hierarchy | None:
+    """The hierarchy that carries the memory controller, or None.
+
+    Args:
+        mounts: the text of ``/proc/self/mounts``; read if None.
+    """
+    text = Path("/proc/self/mounts").read_text() if mounts is None else mounts
+    roots: dict[str, Path] = {}
+    unified: Path | None = None
+    for line in text.splitlines():
+        _, where, kind, options, *_ = line.split()
+        path = Path(where.encode().decode("unicode_escape"))
+        if kind == "cgroup":
+            for controller in {"memory", "cpu", "cpuacct"} & set(options.split(",")):
+                roots.setdefault(controller, path)
+        elif kind == "cgroup2":
+            unified = path
+    if unified is not None and _has_memory(unified):
+        return Hierarchy(2, {"memory": unified, "cpu": unified})
+    return Hierarchy(1, roots) if "memory" in roots else None
+
+
+def _has_memory(root: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return "memory" in (root / "cgroup.controllers").read_text().split()
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Cgroup:
+    """One group of one machine.
+
+    Args:
+        version: of the hierarchy.
+        paths: its directories, the memory controller's first.
+    """
+
+    version: int
+    paths: tuple[Path, ...]
+
+    @classmethod
+    def named(cls, hierarchy: Hierarchy, name: str) -> Cgroup:
+        """The group of this name, which may not exist."""
+        roots = [hierarchy.roots["memory"], *hierarchy.roots.values()]
+        return cls(hierarchy.version, tuple(dict.fromkeys(r / _PARENT / name for r in roots)))
+
+    @classmethod
+    def create(cls, hierarchy: Hierarchy, name: str, limits: Limits) -> Cgroup:
+        """Make a group with limits.
+
+        Raises:
+            OSError: the hierarchy cannot be written to.
+        """
+        group = cls.named(hierarchy, name)
+        try:
+            for path in group.paths:
+                path.parent.mkdir(exist_ok=True)
+                if hierarchy.version == 2:  # children get a controller only if parents pass it on
+                    _delegate((path.parent.parent, path.parent))
+                path.mkdir(exist_ok=True)
+            group.limit(limits)
+        except BaseException:
+            group.remove()
+            raise
+        return group
+
+    def limit(self, limits: Limits) -> None:
+        """Set the limits."""
+        memory, cpu = self.paths[0], self._with("cpu.max", "cpu.cfs_quota_us")
+        if limits.memory_bytes is not None:
+            name = "memory.max" if self.version == 2 else "memory.limit_in_bytes"
+            (memory / name).write_text(str(limits.memory_bytes))
+            swap, value = (
+                ("memory.swap.max", 0)
+                if self.version == 2
+                else ("memory.memsw.limit_in_bytes", limits.memory_bytes)
+            )
+            if (memory / swap).exists():  # absent where the kernel does not account swap
+                (memory / swap).write_text(str(value))
+        if limits.cpus is not None and cpu is not None:
+            quota = max(1000, round(limits.cpus * _PERIOD_US))
+            if self.version == 2:
+                (cpu / "cpu.max").write_text(f"{quota} {_PERIOD_US}")
+            else:
+                (cpu / "cpu.cfs_period_us").write_text(str(_PERIOD_US))
+                (cpu / "cpu.cfs_quota_us").write_text(str(quota))
+
+    def _with(self, *names: str) -> Path | None:
+        """The directory that has one of these files."""
+        return next((p for p in self.paths for name in names if (p / name).exists()), None)
+
+    def joining(self, argv: Sequence[str]) -> list[str]:
+        """A command line that enters the group and then becomes ``argv``.
+
+        What it starts is the first to be ended when memory is short.
+
+        The shell is there because a group of version 2 takes whole processes only, and nothing
+        may run between fork and exec in a program with threads.
+        """
+        files = [str(path / "cgroup.procs") for path in self.paths]
+        return ["/bin/sh", "-c", _JOIN, "sh", str(len(files)), *files, *argv]
+
+    def pids(self) -> set[int]:
+        """The processes in the group."""
+        found: set[int] = set()
+        for path in self.paths:
+            with contextlib.suppress(OSError):
+                found.update(int(word) for word in (path / "cgroup.procs").read_text().split())
+        return found
+
+    async def kill(self, *, timeout_s: float) -> bool:
+        """SIGKILL all processes in the group, again until none is left.
+
+        Returns:
+            Whether the group is empty.
+        """
+        deadline = time.monotonic() + timeout_s
+        while pids := self.pids() - {os.getpid()}:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if time.monotonic() > deadline:
+                return False
+            await asyncio.sleep(_POLL_S)
+        return True
+
+    def remove(self) -> list[OSError]:
+        """Remove the empty group. Idempotent; what failed is returned."""
+        errors: list[OSError] = []
+        for path in self.paths:
+            try:
+                path.rmdir()
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                errors.append(error)
+        return errors
+
+    def oom_kills(self) -> int:
+        """How many processes the kernel has ended because the group was at its memory limit."""
+        names = ("memory.events", "memory.oom_control")
+        return _keyed_number(self.paths[0], names, "oom_kill")
+
+    def memory_bytes(self) -> int:
+        """What is charged to the group now."""
+        for name in ("memory.current", "memory.usage_in_bytes"):
+            with contextlib.suppress(OSError, ValueError):
+                return int((self.paths[0] / name).read_text())
+        return 0
+
+    def cpu_s(self) -> float:
+        """Seconds of CPU that its processes have used."""
+        for path in self.paths:
+            with contextlib.suppress(OSError, ValueError):
+                return int((path / "cpuacct.usage").read_text()) / 1e9
+        return _keyed_number(self.paths[0], ("cpu.stat",), "usage_usec") / 1e6
+
+
+def _delegate(directories: Iterable[Path]) -> None:
+    for directory in directories:
+        for controller in ("memory", "cpu"):
+            with contextlib.suppress(OSError):  # one that is missing shows at its limit's file
+                (directory / "cgroup.subtree_control").write_text(f"+{controller}")
+
+
+def _keyed_number(directory: Path, names: Iterable[str], key: str) -> int:
+    for name in names:
+        with contextlib.suppress(OSError, ValueError):
+            for line in (directory / name).read_text().splitlines():
+                word, _, number = line.partition(" ")
+                if word == key:
+                    return int(number)
+    return 0

@@ -1,0 +1,149 @@
+"""A sandbox as its user asks for it, and as the engine remembers it.
+
+Both are plain frozen data: the server makes requests from JSON, the engine keeps records in the
+store, and neither knows the other's form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tupper.core.backend import AgentAddress, Isolation, MachineRecord, Mount
+from tupper.core.lifecycle import EndReason, State
+
+
+@dataclass(frozen=True, slots=True)
+class PortRequest:
+    """A port inside that shall be reachable on the host's loopback.
+
+    Args:
+        guest: the port inside.
+        host: the port on the host; 0 for any free one.
+    """
+
+    guest: int
+    host: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CreateRequest:
+    """What a new sandbox shall be. None and empty mean the setting or the image's own value.
+
+    Args:
+        template: name of a template; not used when ``image`` is given.
+        image: an image reference.
+        backend: which backend; empty for the default.
+        min_isolation: refuse anything weaker.
+        name: unique among living sandboxes.
+        metadata: labels.
+        env: for every process inside.
+        timeout_s: life counted from readiness; None for no end.
+        idle_timeout_s: ends after this long without activity; None for never.
+        cpus, memory_mib, disk_mib, pids: the limits.
+        mounts: host directories to be seen inside.
+        ports: ports to publish.
+        workdir, user: the defaults for commands.
+        allow_internet: whether the internet can be reached.
+        allow_out, deny_out: more rules, CIDRs.
+        allow_host_ports: ports of the host's loopback that the guest may reach.
+        backend_options: checked by the backend.
+        owner_pid, owner_start_ticks: the process that the sandbox is bound to; 0 for none.
+    """
+
+    template: str = "base"
+    image: str = ""
+    backend: str = ""
+    min_isolation: Isolation | None = None
+    name: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    timeout_s: float | None = 300.0
+    idle_timeout_s: float | None = None
+    cpus: float | None = None
+    memory_mib: int | None = None
+    disk_mib: int | None = None
+    pids: int | None = None
+    mounts: tuple[Mount, ...] = ()
+    ports: tuple[PortRequest, ...] = ()
+    workdir: str = ""
+    user: str = ""
+    allow_internet: bool | None = None
+    allow_out: tuple[str, ...] = ()
+    deny_out: tuple[str, ...] = ()
+    allow_host_ports: tuple[int, ...] = ()
+    backend_options: Mapping[str, object] = field(default_factory=dict[str, object])
+    owner_pid: int = 0
+    owner_start_ticks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxRecord:
+    """All that is remembered of a sandbox, also over a restart of the background process.
+
+    Args:
+        id: ``i`` and 20 characters.
+        state: where it is in its life.
+        token: the secret its agent asks for.
+        name: given by the user; empty if none.
+        template: as asked for, or the image reference.
+        image: the image reference; empty when made from a template.
+        rootfs_digest: the root filesystem in the store.
+        metadata: labels.
+        created_at, started_at, ended_at: unix seconds; 0 when it has not happened.
+        deadline: when it ends, unix seconds; None for never.
+        timeout_s: as asked for at create.
+        idle_timeout_s: None for never.
+        cpus, memory_mib, disk_mib, pids: its limits.
+        mounts: host directories.
+        ports: guest port → host port.
+        allow_internet: whether the internet can be reached.
+        allow_out, deny_out, allow_host_ports: more of its network policy.
+        backend, isolation, mechanism, kernel: what isolates it.
+        machine: for ``Backend.adopt``; None until it was started.
+        agent: where the agent's socket was moved to; None until then.
+        attachment: the network's own facts, for taking it down.
+        owner_pid, owner_start_ticks: the process it is bound to; 0 for none.
+        boot_id: of the host, when it was made.
+        started_by: version of tupper.
+        end_reason, end_detail, last_words: why it ended.
+    """
+
+    id: str
+    state: State
+    token: str
+    name: str = ""
+    template: str = ""
+    image: str = ""
+    rootfs_digest: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
+    created_at: float = 0.0
+    started_at: float = 0.0
+    ended_at: float = 0.0
+    deadline: float | None = None
+    timeout_s: float | None = None
+    idle_timeout_s: float | None = None
+    cpus: float = 0.0
+    memory_mib: int = 0
+    disk_mib: int = 0
+    pids: int = 0
+    mounts: tuple[Mount, ...] = ()
+    ports: Mapping[int, int] = field(default_factory=dict[int, int])
+    allow_internet: bool = True
+    allow_out: tuple[str, ...] = ()
+    deny_out: tuple[str, ...] = ()
+    allow_host_ports: tuple[int, ...] = ()
+    backend: str = ""
+    isolation: str = ""
+    mechanism: str = ""
+    kernel: str = ""
+    machine: MachineRecord | None = None
+    agent: AgentAddress | None = None
+    attachment: Mapping[str, object] | None = None
+    owner_pid: int = 0
+    owner_start_ticks: int = 0
+    boot_id: str = ""
+    started_by: str = ""
+    end_reason: EndReason | None = None
+    end_detail: str = ""
+    last_words: str = ""

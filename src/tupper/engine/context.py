@@ -1,0 +1,75 @@
+"""What the parts of the engine share: settings, store, the layers below, and what lives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tupper.core.errors import TupperError
+from tupper.core.liveness import boot_id
+from tupper.core.log import problem
+from tupper.core.paths import Paths
+from tupper.core.settings import Settings
+from tupper.engine.gate import Gate
+from tupper.engine.parts import Parts
+from tupper.engine.sandbox import Sandbox
+from tupper.engine.store import Store
+from tupper.engine.trust import Trust
+
+
+@dataclass(slots=True)
+class Context:
+    """One engine's world.
+
+    Args:
+        paths, settings: as given.
+        store: what is remembered.
+        parts: the layers below.
+        sandboxes: all that have not ended, by id.
+        gate: keeps images from being removed while a sandbox is on its way to use them.
+        trust: the host's added certificate authorities.
+        boot_id: of the host.
+    """
+
+    paths: Paths
+    settings: Settings
+    store: Store
+    parts: Parts
+    sandboxes: dict[str, Sandbox] = field(default_factory=dict[str, Sandbox])
+    gate: Gate = field(default_factory=Gate)
+    trust: Trust = field(default_factory=Trust)
+    boot_id: str = field(default_factory=boot_id)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+
+    def directory(self, sandbox_id: str) -> Path:
+        """A sandbox's own directory."""
+        return self.paths.data / "sandboxes" / sandbox_id
+
+    def socket(self, sandbox_id: str) -> Path:
+        """Where its agent's socket is moved to."""
+        return self.paths.runtime / "s" / f"{sandbox_id}.sock"
+
+    def host_name(self, sandbox_id: str) -> str:
+        """Its name among host-wide things."""
+        return f"tupper-{self.store.engine_id}-{sandbox_id}"
+
+    def spawn(
+        self, coroutine: Coroutine[object, object, None], name: str, *, of: Sandbox | None = None
+    ) -> asyncio.Task[None]:
+        """Run a task that the engine (or a sandbox) owns; its failure is logged."""
+        owner = self.tasks if of is None else of.tasks
+        task = asyncio.get_running_loop().create_task(_supervise(coroutine, name), name=name)
+        owner.add(task)
+        task.add_done_callback(owner.discard)
+        return task
+
+
+async def _supervise(coroutine: Coroutine[object, object, None], name: str) -> None:
+    try:
+        await coroutine
+    except (TupperError, OSError) as error:
+        problem("task.failed", task=name, error=type(error).__name__, message=str(error))
+    except Exception as error:  # noqa: BLE001 - the task supervisor is one of the four edges
+        problem("task.crashed", task=name, error=type(error).__name__, message=str(error))

@@ -1,0 +1,485 @@
+"""The engine: the only door to sandboxes on this machine.
+
+It holds the lock of its data directory from :meth:`Engine.open` to :meth:`Engine.close`. Sandboxes
+live on after ``close``, after a kill -9 and after a crash; the next engine on the directory takes
+them over. Methods may be called from any task of the loop that opened it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Self
+
+from tupper.core.backend import Probe
+from tupper.core.errors import (
+    AlreadyExists,
+    CapacityReached,
+    Conflict,
+    InvalidArgument,
+    OutOfDisk,
+    SandboxNotFound,
+    TupperError,
+)
+from tupper.core.ids import is_sandbox_id, new_sandbox_id, new_token
+from tupper.core.lifecycle import EndReason, ExitReason, State
+from tupper.core.liveness import start_ticks
+from tupper.core.paths import Paths, make_private
+from tupper.core.sandbox import CreateRequest, SandboxRecord
+from tupper.core.settings import Settings
+from tupper.core.version import VERSION
+from tupper.engine.adoption import adopt_all, check_health
+from tupper.engine.context import Context
+from tupper.engine.creation import Creation
+from tupper.engine.ending import begin_end
+from tupper.engine.listing import Page, Query, select_page
+from tupper.engine.metrics import Sample, collect
+from tupper.engine.parts import Parts
+from tupper.engine.ports import LOOPBACK, publish
+from tupper.engine.request import check_port, check_request, check_timeout, decide_limits
+from tupper.engine.sandbox import UNREACHABLE, Sandbox
+from tupper.engine.store import Store
+from tupper.engine.watch import Watch
+
+if TYPE_CHECKING:
+    from tupper.images import Images, Pruned, Templates
+
+_MIB = 1024 * 1024
+_HEALTH_S = 2.0
+_LOG_S = 5.0
+_CREATIONS_AT_ONCE = 64
+
+
+def _find_parts(paths: Paths, settings: Settings, engine_id: str) -> Parts:
+    from tupper.engine.assembly import find_parts  # noqa: PLC0415 - imports all the layers below
+
+    return find_parts(paths, settings, engine_id)
+
+
+class Engine:
+    """Made by :meth:`open`."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._watch = Watch(context)
+        self._closed = False
+        self._slots = asyncio.Semaphore(_CREATIONS_AT_ONCE)
+
+    @classmethod
+    async def open(
+        cls,
+        paths: Paths,
+        settings: Settings,
+        *,
+        find_parts: Callable[[Paths, Settings, str], Parts] | None = None,
+    ) -> Self:
+        """Take the data directory, adopt what lives in it and remove what is dead.
+
+        Args:
+            paths, settings: of this engine.
+            find_parts: makes the layers below for (paths, settings, engine id).
+
+        Raises:
+            StoreError: the data directory cannot be used.
+        """
+        store = await Store.open(paths.data)
+        try:
+            make_private(paths.runtime)
+            make_private(paths.data / "sandboxes")
+            make_private(paths.runtime / "s")
+            parts = (find_parts or _find_parts)(paths, settings, store.engine_id)
+            engine = cls(Context(paths, settings, store, parts))
+            await adopt_all(engine._context, engine._watch)
+        except BaseException:
+            await store.close()
+            raise
+        return engine
+
+    async def close(self) -> None:
+        """Let go of everything. Creations are undone; sandboxes live on. Idempotent."""
+        context = self._context
+        if self._closed:
+            return
+        self._closed = True
+        self._watch.close()
+        living = list(context.sandboxes.values())
+        for sandbox in living:
+            sandbox.cancel_creation()
+        making = [s.creation for s in living if s.creation is not None]
+        await asyncio.gather(*making, return_exceptions=True)
+        ending = [s.ending for s in living if s.ending is not None]
+        await asyncio.gather(*ending, return_exceptions=True)
+        tasks = [*context.tasks, *(task for s in living for task in s.tasks)]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for sandbox in living:
+            for forward in sandbox.forwards.values():
+                forward.close()
+            sandbox.abort_streams()
+            if sandbox.client is not None:
+                await sandbox.client.close()
+        await context.store.close()
+
+    # What there is.
+
+    @property
+    def engine_id(self) -> str:
+        """Part of every host-wide name of ours."""
+        return self._context.store.engine_id
+
+    @property
+    def store(self) -> Store:
+        """Where API keys are kept, too."""
+        return self._context.store
+
+    @property
+    def settings(self) -> Settings:
+        """As given."""
+        return self._context.settings
+
+    @property
+    def images(self) -> Images:
+        """The image store; removals go through :meth:`remove_image` and :meth:`prune_images`."""
+        return self._context.parts.images
+
+    @property
+    def templates(self) -> Templates:
+        """The templates."""
+        return self._context.parts.templates
+
+    @property
+    def count(self) -> int:
+        """How many sandboxes live or are being made."""
+        return len(self._context.sandboxes)
+
+    def images_in_use(self) -> set[str]:
+        """Digests of root filesystems that sandboxes stand on."""
+        return {
+            sandbox.record.rootfs_digest
+            for sandbox in self._context.sandboxes.values()
+            if sandbox.record.rootfs_digest
+        }
+
+    async def probes(self) -> list[Probe]:
+        """What each backend says about this host."""
+        backends = self._context.parts.backends.values()
+        return list(await asyncio.gather(*(backend.probe() for backend in backends)))
+
+    def default_backend(self, probes: list[Probe]) -> str:
+        """The backend a sandbox gets if nobody says; empty if none is usable."""
+        try:
+            return self._context.parts.choose(probes, self.settings.backend, None).backend
+        except TupperError:
+            return ""
+
+    # Making and ending.
+
+    async def create(self, request: CreateRequest) -> SandboxRecord:
+        """Make a sandbox; returns when its agent answers.
+
+        If the caller is cancelled, so is the creation, and nothing is left.
+
+        Raises:
+            InvalidArgument, NotFound, AlreadyExists, CapacityReached, OutOfDisk: before anything
+                was made.
+            Conflict: it was killed meanwhile.
+            TupperError: of the step that failed.
+        """
+        sandbox, request = self._reserve(request)
+        creation = asyncio.get_running_loop().create_task(self._make(sandbox, request))
+        sandbox.creation = creation
+        try:
+            await asyncio.shield(creation)
+        except asyncio.CancelledError:
+            if creation.cancelled():
+                raise Conflict(f"sandbox {sandbox.id} was ended while it was started") from None
+            sandbox.cancel_creation()
+            await asyncio.wait({creation})
+            if not creation.cancelled() and creation.exception() is None:
+                await self._finish(sandbox, ExitReason(EndReason.KILLED, "its creator went away"))
+            raise
+        return sandbox.record
+
+    def _reserve(self, request: CreateRequest) -> tuple[Sandbox, CreateRequest]:
+        """Take the name and a place, in one step without an await: exactly one may win."""
+        context, settings = self._context, self.settings
+        request = check_request(request, settings, context.paths.data)
+        limits = decide_limits(request, settings)
+        self._check_room(request)
+        internet = request.allow_internet
+        record = SandboxRecord(
+            id=new_sandbox_id(),
+            state=State.STARTING,
+            token=new_token(),
+            name=request.name,
+            template=request.image or request.template,
+            image=request.image,
+            metadata=dict(request.metadata),
+            created_at=time.time(),
+            timeout_s=request.timeout_s,
+            idle_timeout_s=request.idle_timeout_s,
+            cpus=limits.cpus,
+            memory_mib=limits.memory_mib,
+            disk_mib=limits.disk_mib,
+            pids=limits.pids,
+            mounts=request.mounts,
+            allow_internet=settings.allow_internet_access if internet is None else internet,
+            allow_out=request.allow_out,
+            deny_out=request.deny_out,
+            allow_host_ports=request.allow_host_ports,
+            owner_pid=request.owner_pid,
+            owner_start_ticks=self._owner_ticks(request),
+            boot_id=context.boot_id,
+            started_by=VERSION,
+        )
+        sandbox = Sandbox(record)
+        context.sandboxes[sandbox.id] = sandbox
+        return sandbox, request
+
+    def _check_room(self, request: CreateRequest) -> None:
+        context, settings = self._context, self.settings
+        if request.name and any(s.record.name == request.name for s in context.sandboxes.values()):
+            raise AlreadyExists(f"a sandbox named {request.name!r} exists")
+        if len(context.sandboxes) >= settings.max_sandboxes:
+            raise CapacityReached(
+                f"{len(context.sandboxes)} sandboxes run, the most allowed is "
+                f"{settings.max_sandboxes}"
+            )
+        free_mib = shutil.disk_usage(context.paths.data).free // _MIB
+        if free_mib < settings.min_free_disk_mib:
+            raise OutOfDisk(
+                f"the disk of the data directory has {free_mib} MiB free, "
+                f"less than the {settings.min_free_disk_mib} MiB that must stay free",
+                hint="free some space, or lower the setting min_free_disk_mib",
+            )
+
+    def _owner_ticks(self, request: CreateRequest) -> int:
+        if not request.owner_pid:
+            return 0
+        have = start_ticks(request.owner_pid)
+        if have is None or request.owner_start_ticks not in (0, have):
+            raise InvalidArgument(f"process {request.owner_pid}, the owner, is gone")
+        return have
+
+    async def _make(self, sandbox: Sandbox, request: CreateRequest) -> None:
+        try:
+            async with self._slots:
+                await Creation(self._context, sandbox, request).run()
+        except BaseException:
+            self._context.sandboxes.pop(sandbox.id, None)
+            raise
+        finally:
+            sandbox.creation = None
+        self._watch.begin(sandbox)
+
+    async def kill(self, reference: str) -> None:
+        """End a sandbox, also one that is being made; returns when nothing of it is left.
+
+        Raises:
+            SandboxNotFound: there is none (any more).
+        """
+        sandbox = self._find(reference)
+        if sandbox.creation is not None:
+            creation = sandbox.creation
+            sandbox.cancel_creation()
+            await asyncio.wait({creation})
+            if sandbox.record.state is not State.RUNNING:
+                return
+        await self._finish(sandbox, ExitReason(EndReason.KILLED, "killed by its user"))
+
+    async def _finish(self, sandbox: Sandbox, reason: ExitReason) -> None:
+        async with sandbox.lock:
+            task = begin_end(self._context, sandbox, reason)
+        await asyncio.shield(task)
+
+    # Looking.
+
+    def _find(self, reference: str) -> Sandbox:
+        """By id, name, an id with a client's suffix, or a unique beginning of an id."""
+        sandboxes = self._context.sandboxes
+        if sandbox := sandboxes.get(reference):
+            return sandbox
+        named = [s for s in sandboxes.values() if s.record.name == reference]
+        if named:
+            return named[0]
+        head = reference.split("-", 1)[0]
+        if is_sandbox_id(head):
+            if sandbox := sandboxes.get(head):
+                return sandbox
+        elif len(reference) >= 3:
+            begun = [s for s in sandboxes.values() if s.id.startswith(reference)]
+            if len(begun) == 1:
+                return begun[0]
+            if begun:
+                raise InvalidArgument(f"{reference!r} begins the ids of {len(begun)} sandboxes")
+        raise SandboxNotFound(f"sandbox {reference!r} was not found")
+
+    def _find_running(self, reference: str) -> Sandbox:
+        sandbox = self._find(reference)
+        if not sandbox.is_running:
+            raise SandboxNotFound(f"sandbox {reference!r} is not running")
+        return sandbox
+
+    async def get(self, reference: str, *, ended: bool = False) -> SandboxRecord:
+        """A running sandbox's record; with ``ended`` also that of one that ended within a day."""
+        try:
+            sandbox = self._find_running(reference)
+        except SandboxNotFound:
+            record = await self._context.store.find_ended(reference) if ended else None
+            if record is None:
+                raise
+            return record
+        await check_health(sandbox, timeout_s=_HEALTH_S)
+        return sandbox.record
+
+    def health(self, sandbox_id: str) -> str:
+        """``ok`` or ``unreachable``, as last seen."""
+        sandbox = self._context.sandboxes.get(sandbox_id)
+        return sandbox.health if sandbox is not None else UNREACHABLE
+
+    async def page(self, query: Query) -> Page:
+        """A page of sandboxes."""
+        if State.ENDED in query.states:
+            records = await self._context.store.ended()
+        else:
+            records = [s.record for s in self._context.sandboxes.values() if s.is_running]
+        return select_page(records, query)
+
+    def running(self) -> list[Sandbox]:
+        """All running sandboxes."""
+        return [s for s in self._context.sandboxes.values() if s.is_running]
+
+    # Changing.
+
+    async def connect(self, reference: str, timeout_s: float | None) -> SandboxRecord:
+        """Attach to a running sandbox. Its end may move back, never forward in time.
+
+        Args:
+            reference: which.
+            timeout_s: it shall live at least this long from now; None changes nothing.
+        """
+        sandbox = self._find_running(reference)
+        if timeout_s is not None:
+            check_timeout(timeout_s, self.settings)
+            await self._extend(sandbox, timeout_s)
+        await check_health(sandbox, timeout_s=_HEALTH_S)
+        return sandbox.record
+
+    async def set_timeout(self, reference: str, timeout_s: float | None) -> SandboxRecord:
+        """The sandbox ends this long from now; 0 or less is now, None is never."""
+        sandbox = self._find_running(reference)
+        if timeout_s is not None and timeout_s > 0:
+            check_timeout(timeout_s, self.settings)
+        async with sandbox.lock:
+            self._check_alive(sandbox, reference)
+            deadline = None if timeout_s is None else time.time() + max(timeout_s, 0.0)
+            await self._set_deadline(sandbox, deadline)
+        return sandbox.record
+
+    async def refresh(self, reference: str, duration_s: float) -> None:
+        """The sandbox lives at least this long from now."""
+        check_timeout(duration_s or None, self.settings)
+        await self._extend(self._find_running(reference), duration_s)
+
+    async def _extend(self, sandbox: Sandbox, timeout_s: float) -> None:
+        async with sandbox.lock:
+            self._check_alive(sandbox, sandbox.id)
+            wanted, have = time.time() + timeout_s, sandbox.record.deadline
+            if have is not None and wanted > have:
+                await self._set_deadline(sandbox, wanted)
+
+    def _check_alive(self, sandbox: Sandbox, reference: str) -> None:
+        if not sandbox.is_running:
+            raise SandboxNotFound(f"sandbox {reference!r} was not found")
+
+    async def _set_deadline(self, sandbox: Sandbox, deadline: float | None) -> None:
+        sandbox.change(deadline=deadline)
+        await self._context.store.save(sandbox.record)
+        self._watch.reschedule(sandbox)
+
+    async def set_idle_timeout(self, reference: str, idle_timeout_s: float | None) -> None:
+        """The sandbox ends after this long without activity; None is never."""
+        if idle_timeout_s is not None and idle_timeout_s <= 0:
+            raise InvalidArgument(f"idle timeout must be above 0 s, not {idle_timeout_s:g}")
+        sandbox = self._find_running(reference)
+        async with sandbox.lock:
+            self._check_alive(sandbox, reference)
+            sandbox.change(idle_timeout_s=idle_timeout_s)
+            await self._context.store.save(sandbox.record)
+            self._watch.reschedule_idle(sandbox, time.time())
+
+    async def publish_port(self, reference: str, port: int, *, host_port: int = 0) -> str:
+        """Make a port inside reachable on the host's loopback; returns ``address:port``.
+
+        Idempotent. The same number is used again after a restart of the background process.
+
+        Raises:
+            AlreadyExists: the host's port is taken.
+        """
+        check_port(port)
+        check_port(host_port, least=0)
+        sandbox = self._find_running(reference)
+        async with sandbox.lock:
+            self._check_alive(sandbox, reference)
+            number = await publish(sandbox, self._context.parts, port, host_port)
+            await self._context.store.save(sandbox.record)
+        return f"{LOOPBACK}:{number}"
+
+    # Asking.
+
+    async def metrics(
+        self, reference: str, start_s: float | None = None, end_s: float | None = None
+    ) -> list[Sample]:
+        """What it used in a range of unix seconds, the oldest first."""
+        return await collect(self._find_running(reference), start_s, end_s)
+
+    async def log(self, reference: str) -> str:
+        """The agent's log, or the last words of a machine that has ended."""
+        try:
+            sandbox = self._find(reference)
+        except SandboxNotFound:
+            record = await self._context.store.find_ended(reference)
+            if record is None:
+                raise
+            lines = [f"ended: {record.end_reason}: {record.end_detail}", record.last_words]
+            return "\n".join(line for line in lines if line).rstrip() + "\n"
+        async with asyncio.timeout(_LOG_S):
+            return await sandbox.agent.log()
+
+    async def dial(
+        self, sandbox_id: str, port: int
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to a port inside a running sandbox; 49983 is its agent.
+
+        Raises:
+            SandboxNotFound: it does not run.
+            Unavailable: nothing listens at the port.
+        """
+        sandbox = self._context.sandboxes.get(sandbox_id)
+        if sandbox is None or not sandbox.is_running or sandbox.record.agent is None:
+            raise SandboxNotFound(f"sandbox {sandbox_id!r} was not found")
+        return await self._context.parts.dial(sandbox.record.agent, sandbox.record.token, port)
+
+    def hold(self, sandbox_id: str, abort: Callable[[], None]) -> Callable[[], None]:
+        """Have a connection cut when the sandbox ends; returns what to call when it is over."""
+        sandbox = self._context.sandboxes.get(sandbox_id)
+        if sandbox is None or not sandbox.is_running:
+            raise SandboxNotFound(f"sandbox {sandbox_id!r} was not found")
+        streams = sandbox.streams
+        streams.add(abort)
+        return lambda: streams.discard(abort)
+
+    # Images.
+
+    async def remove_image(self, reference: str) -> None:
+        """Remove an image that no sandbox stands on."""
+        async with self._context.gate.alone():
+            await self.images.remove(reference, in_use=self.images_in_use())
+
+    async def prune_images(self) -> Pruned:
+        """Remove all images that no sandbox stands on."""
+        async with self._context.gate.alone():
+            return await self.images.prune(in_use=self.images_in_use())

@@ -1,0 +1,265 @@
+"""The store: one SQLite file that says what exists, written before it does.
+
+WAL mode with ``synchronous=FULL``: what a call returned from is on disk. There is one writer, the
+process that holds the lock on the data directory; the lock goes with the process, so a killed
+engine never leaves a stale one. Every call runs in one thread of its own, off the event loop.
+
+The schema has a number (``PRAGMA user_version``); :data:`MIGRATIONS` leads from each to the next.
+A store that is newer than this program is refused, not guessed at.
+
+Source: https://sqlite.org/wal.html, https://sqlite.org/pragma.html; flock(2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import functools
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ParamSpec, Self, TypeVar
+
+from tupper.core.errors import AlreadyExists, StoreError
+from tupper.core.ids import new_engine_id
+from tupper.core.lifecycle import State
+from tupper.core.paths import make_private
+from tupper.core.sandbox import SandboxRecord
+from tupper.engine.place import refuse_network
+from tupper.engine.record import parse_record, render_record
+
+MIGRATIONS: tuple[str, ...] = (
+    # 1: the first.
+    """
+    CREATE TABLE engine (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+    CREATE TABLE sandboxes (
+        id TEXT PRIMARY KEY, name TEXT NOT NULL, state TEXT NOT NULL,
+        created_at REAL NOT NULL, ended_at REAL NOT NULL, record TEXT NOT NULL
+    ) STRICT;
+    CREATE UNIQUE INDEX living_names ON sandboxes(name) WHERE name != '' AND state != 'ended';
+    CREATE INDEX by_state ON sandboxes(state, ended_at);
+    CREATE TABLE keys (
+        id TEXT PRIMARY KEY, hash BLOB NOT NULL, label TEXT NOT NULL, created_at REAL NOT NULL
+    ) STRICT;
+    """,
+)
+
+_T = TypeVar("_T")
+_P = ParamSpec("_P")
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A key for callers over TCP; only its hash is kept.
+
+    Args:
+        id: names it.
+        hash: SHA-256 of the key.
+        label: for people.
+        created_at: unix seconds.
+    """
+
+    id: str
+    hash: bytes
+    label: str
+    created_at: float
+
+
+class Store:
+    """What is remembered. Made by :meth:`open`; every method may be called from any task."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._directory = data_dir
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tupper-store")
+        self._lock_fd = -1
+        self._closed = False
+        self._db: sqlite3.Connection | None = None
+        self.engine_id = ""
+
+    @classmethod
+    async def open(cls, data_dir: Path) -> Self:
+        """Lock the data directory and open its store, making both where missing.
+
+        Raises:
+            StoreError: another engine holds it, or it is damaged, too new, or on a network.
+        """
+        store = cls(data_dir)
+        try:
+            await store._call(store._open)
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    async def close(self) -> None:
+        """Close the file and give the lock back. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            await asyncio.shield(self._call(self._close))
+            self._thread.shutdown(wait=False)
+
+    async def insert(self, record: SandboxRecord) -> None:
+        """Remember a new sandbox.
+
+        Raises:
+            AlreadyExists: a living one has its name.
+        """
+        await self._call(self._insert, record)
+
+    async def save(self, record: SandboxRecord) -> None:
+        """Remember a sandbox's new record."""
+        await self._call(self._save, record)
+
+    async def living(self) -> list[SandboxRecord]:
+        """All sandboxes that have not ended."""
+        return await self._call(self._select, "state != 'ended'", ())
+
+    async def ended(self, *, limit: int = 1000) -> list[SandboxRecord]:
+        """Ended sandboxes, the latest first."""
+        where = "state = 'ended' ORDER BY ended_at DESC LIMIT ?"
+        return await self._call(self._select, where, (limit,))
+
+    async def find_ended(self, id_or_name: str) -> SandboxRecord | None:
+        """The ended sandbox of this id, or the latest of this name."""
+        where = "state = 'ended' AND (id = ? OR name = ?) ORDER BY ended_at DESC LIMIT 1"
+        found = await self._call(self._select, where, (id_or_name, id_or_name))
+        return found[0] if found else None
+
+    async def forget_ended(self, before: float) -> int:
+        """Forget sandboxes that ended before this time, in unix seconds."""
+        return await self._call(
+            self._write, "DELETE FROM sandboxes WHERE state = 'ended' AND ended_at < ?", (before,)
+        )
+
+    async def get(self, key: str) -> str:
+        """A value of the engine; empty if never set."""
+        return await self._call(self._get, key)
+
+    async def put(self, key: str, value: str) -> None:
+        """Set a value of the engine."""
+        await self._call(self._write, "INSERT OR REPLACE INTO engine VALUES (?, ?)", (key, value))
+
+    async def keys(self) -> list[ApiKey]:
+        """All API keys."""
+        return await self._call(self._keys)
+
+    async def add_key(self, key: ApiKey) -> None:
+        """Remember an API key."""
+        await self._call(
+            self._write,
+            "INSERT INTO keys VALUES (?, ?, ?, ?)",
+            (key.id, key.hash, key.label, key.created_at),
+        )
+
+    async def remove_key(self, key_id: str) -> bool:
+        """Forget an API key. Returns whether there was one."""
+        return await self._call(self._write, "DELETE FROM keys WHERE id = ?", (key_id,)) > 0
+
+    # All below runs in the store's own thread.
+
+    async def _call(self, function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        call = functools.partial(function, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    def _open(self) -> None:
+        make_private(self._directory)
+        refuse_network(self._directory)
+        self._lock_fd = _lock(self._directory / "lock")
+        path = self._directory / "tupper.db"
+        try:
+            self._db = sqlite3.connect(path, isolation_level=None)
+            path.chmod(0o600)
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")
+            migrate(self._db)
+        except sqlite3.DatabaseError as error:
+            raise StoreError(f"cannot use the store {path}: {error}") from error
+        self._db.execute(
+            "INSERT OR IGNORE INTO engine VALUES ('id', ?), ('created_at', ?)",
+            (new_engine_id(), str(time.time())),
+        )
+        self.engine_id = self._get("id")
+
+    def _close(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def _connection(self) -> sqlite3.Connection:
+        if self._db is None:
+            raise StoreError("the store is closed")
+        return self._db
+
+    def _insert(self, record: SandboxRecord) -> None:
+        try:
+            self._write("INSERT INTO sandboxes VALUES (?, ?, ?, ?, ?, ?)", _row(record))
+        except sqlite3.IntegrityError as error:
+            raise AlreadyExists(f"a sandbox named {record.name!r} exists") from error
+
+    def _save(self, record: SandboxRecord) -> None:
+        self._write("INSERT OR REPLACE INTO sandboxes VALUES (?, ?, ?, ?, ?, ?)", _row(record))
+
+    def _select(self, where: str, values: Sequence[object]) -> list[SandboxRecord]:
+        query = f"SELECT record FROM sandboxes WHERE {where}"  # noqa: S608 - our own text
+        return [parse_record(row[0]) for row in self._connection().execute(query, values)]
+
+    def _get(self, key: str) -> str:
+        query = "SELECT value FROM engine WHERE key = ?"
+        row = self._connection().execute(query, (key,)).fetchone()
+        return str(row[0]) if row else ""
+
+    def _keys(self) -> list[ApiKey]:
+        query = "SELECT id, hash, label, created_at FROM keys ORDER BY created_at"
+        return [ApiKey(*row) for row in self._connection().execute(query)]
+
+    def _write(self, statement: str, values: Sequence[object]) -> int:
+        return self._connection().execute(statement, values).rowcount
+
+
+def _row(record: SandboxRecord) -> tuple[object, ...]:
+    state = str(State(record.state))
+    return (
+        record.id, record.name, state, record.created_at, record.ended_at, render_record(record),
+    )  # fmt: skip
+
+
+def migrate(db: sqlite3.Connection) -> None:
+    """Bring a store to the newest schema, each step in one transaction.
+
+    Raises:
+        StoreError: it was written by a newer tupper.
+    """
+    have = int(db.execute("PRAGMA user_version").fetchone()[0])
+    if have > len(MIGRATIONS):
+        raise StoreError(
+            f"the store has schema {have}, this tupper knows up to {len(MIGRATIONS)}",
+            hint="use the newer tupper that wrote it, or another TUPPER_HOME",
+        )
+    for number, script in enumerate(MIGRATIONS[have:], start=have + 1):
+        db.executescript(f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {number}; COMMIT;")
+
+
+def _lock(path: Path) -> int:
+    """Take the lock of a data directory; the descriptor holds it."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        pid = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
+        os.close(fd)
+        raise StoreError(
+            f"another tupper (pid {pid}) uses the data directory {path.parent}",
+            hint="talk to that one, or set TUPPER_HOME to another directory",
+        ) from error
+    os.ftruncate(fd, 0)
+    with contextlib.suppress(OSError):
+        os.pwrite(fd, str(os.getpid()).encode(), 0)
+    return fd

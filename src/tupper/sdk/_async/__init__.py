@@ -1,0 +1,1 @@
+"""The async half of the SDK: the source that the sync half is generated from."""

@@ -1,0 +1,78 @@
+"""Listing sandboxes, page by page."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Unpack
+
+from tupper.sdk._async.control import Control, decode
+from tupper.sdk._shared.endpoint import find_target
+from tupper.sdk._shared.errors import SandboxException
+from tupper.sdk._shared.info import parse_infos, render_query
+from tupper.sdk._shared.types import ApiParams, SandboxInfo, SandboxListOrder, SandboxQuery
+
+
+class AsyncSandboxPaginator:
+    """The sandboxes that fit a query, page by page. Made by ``Sandbox.list()``.
+
+    Nothing is asked for before :meth:`next_items`.
+
+    Args:
+        query: which ones.
+        limit: how many on a page, 1 to 100.
+        next_token: where to begin.
+        order: by start time; newest first if not given.
+        opts: how to reach the server.
+    """
+
+    def __init__(
+        self,
+        query: SandboxQuery | None = None,
+        limit: int | None = None,
+        next_token: str | None = None,
+        order: SandboxListOrder | None = None,
+        **opts: Unpack[ApiParams],
+    ) -> None:
+        self._query = query
+        self._limit = limit
+        self._next_token = next_token
+        self._order = order
+        self._opts = opts
+        self._has_next = True
+
+    @property
+    def has_next(self) -> bool:
+        """Whether there may be another page."""
+        return self._has_next
+
+    @property
+    def next_token(self) -> str | None:
+        """Where the next page begins."""
+        return self._next_token
+
+    async def next_items(self, **opts: Unpack[ApiParams]) -> list[SandboxInfo]:
+        """The next page.
+
+        Errors:
+            SandboxException: there is none.
+        """
+        if not self._has_next:
+            raise SandboxException("there is no next page", code="invalid_argument")
+        params = render_query(self._query, self._order)
+        params["limit"] = str(self._limit or 100)
+        if self._next_token:
+            params["nextToken"] = self._next_token
+        control = Control(find_target({**self._opts, **opts}))
+        try:
+            answer = await control.call("GET", "/v2/sandboxes", query=params)
+        finally:
+            await control.close()
+        self._next_token = answer.headers.get("x-next-token") or None
+        self._has_next = self._next_token is not None
+        return parse_infos(decode(answer))
+
+    async def __aiter__(self) -> AsyncIterator[SandboxInfo]:
+        """All of them, over all pages."""
+        while self._has_next:
+            for info in await self.next_items():
+                yield info

@@ -1,0 +1,1 @@
+"""What both halves of the SDK share: types, errors, rendering and parsing. No I/O but untar."""

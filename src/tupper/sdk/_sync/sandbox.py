@@ -1,0 +1,598 @@
+# Made by tools/make_sync.py from _async/sandbox.py. Do not edit.
+"""A sandbox: made, found, asked about, and ended."""
+
+from __future__ import annotations
+
+import builtins
+import datetime as dt
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Literal, NoReturn, Self, Unpack
+
+from tupper.core import log
+from tupper.core.errors import TupperError
+from tupper.sdk import _io_sync as io
+from tupper.sdk._faces_sync import Commands, Filesystem, Pty
+from tupper.sdk._host import publish_port
+from tupper.sdk._shared import errors
+from tupper.sdk._shared.both import Both
+from tupper.sdk._shared.create import (
+    Creation,
+    PortSpec,
+    check_port,
+    parse_lifetime,
+    render_creation,
+)
+from tupper.sdk._shared.endpoint import current_config, find_target
+from tupper.sdk._shared.info import Grant, parse_grant, parse_metrics
+from tupper.sdk._shared.link import LinkError, Trouble
+from tupper.sdk._shared.signature import get_signature, render_link
+from tupper.sdk._shared.types import (
+    ApiParams,
+    MountSpec,
+    SandboxInfo,
+    SandboxLifecycle,
+    SandboxListOrder,
+    SandboxMetrics,
+    SandboxNetworkOpts,
+    SandboxOnResume,
+    SandboxQuery,
+    SnapshotInfo,
+    SnapshotMode,
+    VolumeSpec,
+)
+from tupper.sdk._sync.agent import Agent
+from tupper.sdk._sync.control import Control, decode, sandbox_path
+from tupper.sdk._sync.paginator import SandboxPaginator
+
+CREATE_TIMEOUT_S = 1800.0  # an image may have to be pulled or a template built first
+
+
+def _connect_by_id(
+    cls: type[Sandbox],
+    sandbox_id: str,
+    timeout: float | None = None,
+    *,
+    on_resume: SandboxOnResume = "restore",
+    **opts: Unpack[ApiParams],
+) -> Sandbox:
+    """Attach to a sandbox that runs, by its id, its name, or a unique beginning of its id.
+
+    Args:
+        cls: the class of the result.
+        sandbox_id: which one.
+        timeout: it lives at least this many seconds from now; never shortens its life.
+        on_resume: exists for compatibility.
+        opts: how to reach the server.
+
+    Errors:
+        SandboxNotFoundException: there is none, or it has ended.
+    """
+    control = Control(find_target(opts))
+    return cls(control, _connect(control, sandbox_id, timeout))
+
+
+def _kill_by_id(cls: type[Sandbox], sandbox_id: str, **opts: Unpack[ApiParams]) -> bool:
+    """End a sandbox, with all that is in it. Returns False if there is none."""
+    control = Control(find_target(opts))
+    try:
+        return _kill(control, sandbox_id)
+    finally:
+        control.close()
+
+
+def _set_timeout_by_id(
+    cls: type[Sandbox], sandbox_id: str, timeout: float, **opts: Unpack[ApiParams]
+) -> None:
+    """Let a sandbox end this many seconds from now; longer or shorter than before.
+
+    Errors:
+        SandboxNotFoundException: there is none, or it has ended.
+    """
+    control = Control(find_target(opts))
+    try:
+        _set_timeout(control, sandbox_id, timeout)
+    finally:
+        control.close()
+
+
+def _get_info_by_id(cls: type[Sandbox], sandbox_id: str, **opts: Unpack[ApiParams]) -> SandboxInfo:
+    """What is known about a sandbox.
+
+    Errors:
+        SandboxNotFoundException: there is none, or it has ended.
+    """
+    control = Control(find_target(opts))
+    try:
+        return _get_info(control, sandbox_id)
+    finally:
+        control.close()
+
+
+def _get_metrics_by_id(
+    cls: type[Sandbox],
+    sandbox_id: str,
+    start: dt.datetime | None = None,
+    end: dt.datetime | None = None,
+    **opts: Unpack[ApiParams],
+) -> list[SandboxMetrics]:
+    """What a sandbox used, at several times; ``start`` and ``end`` bound them."""
+    control = Control(find_target(opts))
+    try:
+        return _get_metrics(control, sandbox_id, start, end)
+    finally:
+        control.close()
+
+
+class Sandbox:
+    """A machine of its own kernel, with commands, files and terminals in it.
+
+    Use it as a context manager, and it ends with the block::
+
+        with Sandbox.create() as sandbox:
+            print((sandbox.commands.run("uname -a")).stdout)
+
+    Made by :meth:`create` or :meth:`connect`, not by its constructor.
+
+    Args:
+        control: the control plane that it belongs to.
+        grant: what that answered.
+    """
+
+    default_template = "base"
+    default_sandbox_timeout = 300
+
+    def __init__(self, control: Control, grant: Grant) -> None:
+        self._control = control
+        self._grant = grant
+        self._ports = dict(grant.ports)
+        self._agent = Agent(control, grant, control.target.request_timeout_s)
+        self._commands = Commands(self._agent)
+        self._files = Filesystem(self._agent)
+        self._pty = Pty(self._agent)
+
+    @classmethod
+    def create(
+        cls,
+        template: str | None = None,
+        timeout: float | None = None,
+        metadata: Mapping[str, str] | None = None,
+        envs: Mapping[str, str] | None = None,
+        secure: bool | None = None,
+        allow_internet_access: bool | None = None,
+        mcp: object = None,
+        network: SandboxNetworkOpts | Mapping[str, object] | None = None,
+        iam: object = None,
+        lifecycle: SandboxLifecycle | None = None,
+        volume_mounts: Mapping[str, object] | None = None,
+        logger: logging.Logger | None = None,
+        idempotency_key: str | None = None,
+        *,
+        image: str | None = None,
+        backend: str | None = None,
+        min_isolation: Literal["hardware-vm", "emulated-vm", "user-kernel"] | None = None,
+        name: str | None = None,
+        cpus: float | None = None,
+        memory: int | str | None = None,
+        disk: int | str | None = None,
+        pids: int | None = None,
+        mounts: Sequence[MountSpec] | None = None,
+        volumes: VolumeSpec | None = None,
+        ports: PortSpec | None = None,
+        idle_timeout: float | None = None,
+        workdir: str | None = None,
+        user: str | None = None,
+        backend_options: Mapping[str, object] | None = None,
+        labels: Mapping[str, str] | None = None,
+        profile: str | None = None,
+        allow_host_ports: Sequence[int] | None = None,
+        owner: Literal["process"] | None = None,
+        **opts: Unpack[ApiParams],
+    ) -> Self:
+        """Make a sandbox; returns when it takes commands.
+
+        If the caller is cancelled or interrupted meanwhile, no sandbox is left.
+
+        Args:
+            template: its name; ``base`` if neither this nor ``image`` is given.
+            timeout: seconds until it ends, counted from now; 300 if not given, ``math.inf`` for
+                never.
+            metadata: pairs of text that ``list`` can filter by.
+            envs: environment of all its commands.
+            secure: exists for compatibility; every sandbox has a token.
+            allow_internet_access: whether it may reach the internet; the default is a setting.
+            mcp: not here yet.
+            network: ranges that it may (``allow_out``) or may not (``deny_out``) reach.
+            iam: not here.
+            lifecycle: only ``{"on_timeout": "kill"}`` so far.
+            volume_mounts: not here; see ``volumes`` and ``mounts``.
+            logger: exists for compatibility.
+            idempotency_key: a second create with the same key gives the same sandbox.
+            image: an OCI image instead of a template: a reference, a layout or an archive.
+            backend: which one; the strongest usable if not given.
+            min_isolation: refuse to make anything weaker.
+            name: a unique one, usable in place of the id.
+            cpus: cores, may be fractional.
+            memory: MiB, or text such as ``512m`` or ``1GiB``.
+            disk: what it may write; MiB or text.
+            pids: the most processes.
+            mounts: host directories: :class:`Mount`, ``"host:guest[:ro]"`` or tuples.
+            volumes: the same as a mapping: ``{"./data": "/data"}`` or
+                ``{"/srv": {"bind": "/data", "mode": "ro"}}``.
+            ports: inside ports to publish: ``[8000]``, ``["8080:80"]`` or ``{8080: 80}``.
+            idle_timeout: seconds without activity until it ends.
+            workdir: where its commands start.
+            user: who runs them.
+            backend_options: for the backend; it checks them.
+            labels: the same as ``metadata``.
+            profile: of the configuration, whose values fill what is not given here.
+            allow_host_ports: ports of the host's loopback that it may reach.
+            owner: ``process`` ends it when this process is gone, however that happens.
+            opts: how to reach the server.
+
+        Errors:
+            NotFoundException: no such template, image, backend or profile.
+            InvalidArgumentException: a value that cannot be used; the text names it.
+            RateLimitException: as many sandboxes, or as much memory, as there may be.
+            NotEnoughSpaceException: too little disk on the host.
+            UnavailableException: no usable backend, or no server.
+        """
+        refuse(mcp=mcp, iam=iam, volume_mounts=volume_mounts)
+        creation = Creation(
+            template=template,
+            timeout=timeout,
+            metadata=metadata,
+            envs=envs,
+            secure=secure,
+            allow_internet_access=allow_internet_access,
+            network=network,
+            lifecycle=lifecycle,
+            image=image,
+            backend=backend,
+            min_isolation=min_isolation,
+            name=name,
+            cpus=cpus,
+            memory=memory,
+            disk=disk,
+            pids=pids,
+            mounts=mounts,
+            volumes=volumes,
+            ports=ports,
+            idle_timeout=idle_timeout,
+            workdir=workdir,
+            user=user,
+            backend_options=backend_options,
+            labels=labels,
+            allow_host_ports=allow_host_ports,
+            owner=owner,
+        )
+        try:
+            control = Control(find_target(opts))
+            body = render_creation(
+                creation.with_defaults(current_config().create_defaults(profile))
+            )
+        except TupperError as error:
+            raise errors.from_core(error) from error
+        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else None
+        limit_s = opts.get("request_timeout") or CREATE_TIMEOUT_S
+
+        def make() -> Grant:
+            answer = control.call(
+                "POST", "/v2/sandboxes", body=body, timeout_s=limit_s, headers=headers
+            )
+            return parse_grant(decode(answer))
+
+        def undo(grant: Grant) -> None:
+            control.call("DELETE", sandbox_path(grant.sandbox_id))
+
+        return cls(control, io.guarded(make, undo))
+
+    def _connect_own(
+        self,
+        timeout: float | None = None,
+        *,
+        on_resume: SandboxOnResume = "restore",
+        **opts: Unpack[ApiParams],
+    ) -> Sandbox:
+        """Prolong its life: at least this many seconds from now. Never shortens it."""
+        _connect(self._control, self.sandbox_id, timeout)
+        return self
+
+    connect = Both(_connect_by_id, _connect_own)
+
+    def reconnect(self) -> Self:
+        """Attach again after a restart of the server, or with connections that are in doubt."""
+        self._agent.close()
+        return self.__class__(self._control, _connect(self._control, self.sandbox_id, None))
+
+    @classmethod
+    def list(
+        cls,
+        query: SandboxQuery | None = None,
+        limit: int | None = None,
+        next_token: str | None = None,
+        order: SandboxListOrder | None = None,
+        **opts: Unpack[ApiParams],
+    ) -> SandboxPaginator:
+        """The sandboxes, page by page. See :class:`SandboxPaginator`."""
+        return SandboxPaginator(query, limit, next_token, order, **opts)
+
+    @property
+    def sandbox_id(self) -> str:
+        """``i`` and 20 letters or digits."""
+        return self._grant.sandbox_id
+
+    @property
+    def sandbox_domain(self) -> str:
+        """Under which its ports are reachable; empty for a local one."""
+        return self._grant.domain
+
+    @property
+    def traffic_access_token(self) -> str | None:
+        """What requests to its ports must carry; None if nothing."""
+        return self._grant.traffic_token
+
+    @property
+    def commands(self) -> Commands:
+        """Runs commands."""
+        return self._commands
+
+    @property
+    def files(self) -> Filesystem:
+        """Works with files."""
+        return self._files
+
+    @property
+    def pty(self) -> Pty:
+        """Opens terminals."""
+        return self._pty
+
+    def _kill_own(self, **opts: Unpack[ApiParams]) -> bool:
+        """End it, with all that is in it. Returns False if it had ended before."""
+        killed = _kill(self._control, self.sandbox_id)
+        self.close()
+        return killed
+
+    kill = Both(_kill_by_id, _kill_own)
+
+    def _set_timeout_own(self, timeout: float, **opts: Unpack[ApiParams]) -> None:
+        """Let it end this many seconds from now; longer or shorter than before.
+
+        Errors:
+            SandboxNotFoundException: it has ended.
+        """
+        _set_timeout(self._control, self.sandbox_id, timeout)
+
+    set_timeout = Both(_set_timeout_by_id, _set_timeout_own)
+
+    def set_idle_timeout(self, idle_timeout: float | None) -> None:
+        """Let it end after this many seconds without activity; None for never."""
+        path = sandbox_path(self.sandbox_id, "/idle-timeout", version="/tupper/v1")
+        self._control.call("POST", path, body={"idleTimeout": idle_timeout})
+
+    def _get_info_own(self, **opts: Unpack[ApiParams]) -> SandboxInfo:
+        """What is known about it.
+
+        Errors:
+            SandboxNotFoundException: it has ended.
+        """
+        return _get_info(self._control, self.sandbox_id)
+
+    get_info = Both(_get_info_by_id, _get_info_own)
+
+    def _get_metrics_own(
+        self,
+        start: dt.datetime | None = None,
+        end: dt.datetime | None = None,
+        **opts: Unpack[ApiParams],
+    ) -> builtins.list[SandboxMetrics]:
+        """What it used, at several times; ``start`` and ``end`` bound them."""
+        return _get_metrics(self._control, self.sandbox_id, start, end)
+
+    get_metrics = Both(_get_metrics_by_id, _get_metrics_own)
+
+    def is_running(self, request_timeout: float | None = None) -> bool:
+        """Whether it lives. One that does not answer but was not ended lives."""
+        try:
+            return self._agent.is_healthy()
+        except LinkError as error:
+            reason = self._control.explain(self.sandbox_id, error.trouble)
+            if isinstance(reason, errors.SandboxNotRunningException):
+                return False
+            if error.trouble is Trouble.SILENT:
+                return True
+            raise reason from error
+
+    def get_log(self) -> str:
+        """What its agent and its machine had to say; for finding out what went wrong."""
+        path = sandbox_path(self.sandbox_id, "/log", version="/tupper/v1")
+        return (self._control.call("GET", path)).body.decode("utf-8", "replace")
+
+    def get_host(self, port: int) -> str:
+        """The address, ``host:port``, at which a port inside can be reached.
+
+        For a local sandbox the port is published on 127.0.0.1 by the first call, which waits for
+        the server for some milliseconds, in the async half too.
+
+        Args:
+            port: inside; it need not be open yet.
+        """
+        if check_port(port) in self._ports:
+            return self._ports[port]
+        if self._grant.domain:
+            return f"{port}-{self.sandbox_id}.{self._grant.domain}"
+        address = publish_port(self._control.target, self.sandbox_id, port)
+        self._ports[port] = address
+        return address
+
+    def download_url(
+        self, path: str, user: str | None = None, use_signature_expiration: int | None = None
+    ) -> str:
+        """A link that reads a file, for programs without this SDK.
+
+        Args:
+            path: of the file.
+            user: decides what a relative path means.
+            use_signature_expiration: seconds until it stops to work; None for never.
+
+        Errors:
+            UnsupportedException: the server has no HTTP address.
+        """
+        return self._link(path, "read", user, use_signature_expiration)
+
+    def upload_url(
+        self, path: str, user: str | None = None, use_signature_expiration: int | None = None
+    ) -> str:
+        """A link that writes a file, by a POST of a form; see :meth:`download_url`."""
+        return self._link(path, "write", user, use_signature_expiration)
+
+    def _link(
+        self,
+        path: str,
+        operation: Literal["read", "write"],
+        user: str | None,
+        expiration_s: int | None,
+    ) -> str:
+        url = self._control.target.url
+        if not url.startswith("http"):
+            raise errors.UnsupportedException(
+                "links to files need a server with an HTTP address; this one is on a unix socket",
+                hint="run `tupper serve` and set TUPPER_URL, or use files.read and files.write",
+            )
+        token = self._grant.token
+        signature = None
+        if token:
+            signature = get_signature(path, operation, user, token, expiration_s)
+        return render_link(url.rstrip("/"), path, user, signature)
+
+    def close(self) -> None:
+        """Close the connections. The sandbox goes on, and this object can be used again."""
+        self._agent.close()
+        self._control.close()
+
+    def __enter__(self) -> Self:
+        """Itself; it is killed at the end of the block."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
+        """Kill it, however often we are cancelled meanwhile; the block's error is what surfaces."""
+        try:
+            io.to_end(self.kill())
+        except BaseException as failure:
+            if error is None:
+                raise
+            log.problem("sandbox.kill_failed", sandbox=self.sandbox_id, error=str(failure))
+
+    # --- what E2B has and this host cannot do yet: the reason, not an AttributeError --------------
+
+    def pause(
+        self, keep_memory: bool | None = None, *, mode: SnapshotMode | None = None, **opts: object
+    ) -> bool:
+        """Not here yet."""
+        unsupported("pause")
+
+    beta_pause = pause
+
+    def create_snapshot(
+        self, name: str | None = None, *, mode: SnapshotMode | None = None, **opts: object
+    ) -> SnapshotInfo:
+        """Not here yet."""
+        unsupported("create_snapshot")
+
+    @classmethod
+    def delete_snapshot(cls, snapshot_id: str, **opts: object) -> bool:
+        """Not here yet."""
+        unsupported("delete_snapshot")
+
+    @classmethod
+    def list_snapshots(cls, *args: object, **opts: object) -> NoReturn:
+        """Not here yet."""
+        unsupported("list_snapshots")
+
+    def fork(
+        self, timeout: int | None = None, count: int | None = None, **opts: object
+    ) -> NoReturn:
+        """Not here yet."""
+        unsupported("fork")
+
+    def update_network(self, network: Mapping[str, object], **opts: object) -> None:
+        """Not here yet."""
+        unsupported("update_network", "the network of a sandbox is fixed at its creation")
+
+    def get_mcp_url(self) -> str:
+        """Not here yet."""
+        unsupported("get_mcp_url", "there is no MCP gateway in sandboxes here")
+
+    def get_mcp_token(self) -> str | None:
+        """Not here yet."""
+        unsupported("get_mcp_token", "there is no MCP gateway in sandboxes here")
+
+
+def unsupported(operation: str, reason: str = "no backend here saves memory yet") -> NoReturn:
+    """Say that something of E2B's does not exist here."""
+    raise errors.UnsupportedException(f"{operation} is not supported: {reason}")
+
+
+def refuse(**given: object) -> None:
+    """Refuse arguments that exist only at E2B."""
+    hints = {"volume_mounts": "volumes={'./data': '/data'} mounts a host directory"}
+    for name, value in given.items():
+        if value:
+            raise errors.UnsupportedException(
+                f"create: {name} is not supported here", hint=hints.get(name)
+            )
+
+
+def _connect(control: Control, sandbox_id: str, timeout: float | None) -> Grant:
+    body = {} if timeout is None else {"timeout": parse_lifetime(timeout)}
+    path = sandbox_path(sandbox_id, "/connect", version="/v2")
+    try:
+        answer = control.call("POST", path, body=body)
+    except errors.NotFoundException as error:
+        raise _not_found(error, sandbox_id) from error
+    return parse_grant(decode(answer))
+
+
+def _kill(control: Control, sandbox_id: str) -> bool:
+    try:
+        control.call("DELETE", sandbox_path(sandbox_id))
+    except errors.NotFoundException:
+        return False
+    return True
+
+
+def _set_timeout(control: Control, sandbox_id: str, timeout: float) -> None:
+    body = {"timeout": parse_lifetime(timeout)}
+    try:
+        control.call("POST", sandbox_path(sandbox_id, "/timeout"), body=body)
+    except errors.NotFoundException as error:
+        raise _not_found(error, sandbox_id) from error
+
+
+def _get_info(control: Control, sandbox_id: str) -> SandboxInfo:
+    try:
+        return control.get_info(sandbox_id)
+    except errors.NotFoundException as error:
+        raise _not_found(error, sandbox_id) from error
+
+
+def _get_metrics(
+    control: Control, sandbox_id: str, start: dt.datetime | None, end: dt.datetime | None
+) -> builtins.list[SandboxMetrics]:
+    window = {"start": start, "end": end}
+    query = {key: str(int(at.timestamp())) for key, at in window.items() if at is not None}
+    try:
+        answer = control.call("GET", sandbox_path(sandbox_id, "/metrics"), query=query)
+    except errors.NotFoundException as error:
+        raise _not_found(error, sandbox_id) from error
+    return parse_metrics(decode(answer))
+
+
+def _not_found(error: errors.NotFoundException, sandbox_id: str) -> errors.SandboxNotFoundException:
+    if isinstance(error, errors.SandboxNotFoundException):
+        return error
+    return errors.SandboxNotFoundException(
+        error.message or f"no sandbox {sandbox_id}", status_code=404, hint=error.hint
+    )

@@ -1,0 +1,82 @@
+"""The control plane as one ASGI app: routing on the raw path, keys, errors as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from tupper.core.errors import Unauthenticated
+from tupper.engine import Engine
+from tupper.server import e2b, own, stock
+from tupper.server.activity import Activity
+from tupper.server.auth import is_known
+from tupper.server.http import failure, plain_failure
+
+
+def make_app(engine: Engine, activity: Activity, leave: asyncio.Event) -> Gatekeeper:
+    """The app.
+
+    Args:
+        engine: what it serves.
+        activity: is told of each request.
+        leave: is set when a client asks the process to leave.
+    """
+    app = Starlette(
+        # Ours first: E2B's unsupported routes are greedy.
+        routes=[*own.routes(), *stock.routes(), *e2b.routes()],
+        exception_handlers={HTTPException: _refuse},
+    )
+    app.router.redirect_slashes = False
+    app.state.engine = engine
+    app.state.leave = leave
+    app.state.restart = False
+    return Gatekeeper(app, engine, activity)
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    if status == 405:
+        return plain_failure(405, f"{request.method} is not possible here", "invalid_argument")
+    return plain_failure(404, f"there is no {request.url.path}", "not_found")
+
+
+class Gatekeeper:
+    """Before any route: the raw path becomes the path, and the key is looked at."""
+
+    def __init__(self, app: Starlette, engine: Engine, activity: Activity) -> None:
+        self._app = app
+        self._engine = engine
+        self._activity = activity
+
+    @property
+    def wants_restart(self) -> bool:
+        """Whether the process shall start itself again after leaving."""
+        return self._app.state.restart is True
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        if scope["type"] != "http":
+            return
+        with self._activity:
+            scope["path"] = scope["raw_path"].decode("ascii")
+            if not await self._may_pass(scope):
+                error = Unauthenticated(
+                    "the API key is missing or wrong", hint="send it as the header X-API-KEY"
+                )
+                await failure(error)(scope, receive, send)
+                return
+            await self._app(scope, receive, send)
+
+    async def _may_pass(self, scope: Scope) -> bool:
+        if scope["state"].get("local") is True or scope["path"] == "/health":
+            return True
+        given = [value for name, value in scope["headers"] if name == b"x-api-key"]
+        if len(given) != 1:
+            return False
+        keys = await self._engine.store.keys()
+        return is_known(given[0].decode("latin-1"), keys)

@@ -1,0 +1,259 @@
+"""E2B's REST routes."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tupper.core.errors import InvalidArgument, PermissionDenied, SandboxNotFound
+from tupper.core.lifecycle import State
+from tupper.core.sandbox import SandboxRecord
+from tupper.engine import Page, Query, Sample
+from tupper.protocol import e2b
+from tupper.protocol.e2b import V1_TIMEOUT_S, V2_TIMEOUT_S
+from tupper.server.http import (
+    answer,
+    engine_of,
+    guarded,
+    is_local,
+    nothing,
+    param,
+    plain_failure,
+    read_body,
+    while_connected,
+)
+
+_MAX_PAGE = 100
+
+
+def routes() -> list[Route]:
+    """E2B's routes, and 501 for those of E2B's that do not exist here."""
+    real = [
+        Route("/health", guarded(_health), methods=["GET"]),
+        Route("/sandboxes", guarded(_create_v1), methods=["POST"]),
+        Route("/v2/sandboxes", guarded(_create_v2), methods=["POST"]),
+        Route("/sandboxes", guarded(_list_v1), methods=["GET"]),
+        Route("/v2/sandboxes", guarded(_list_v2), methods=["GET"]),
+        Route("/sandboxes/metrics", guarded(_metrics_of_many), methods=["GET"]),
+        Route("/sandboxes/{id}", guarded(_get), methods=["GET"]),
+        Route("/sandboxes/{id}", guarded(_kill), methods=["DELETE"]),
+        Route("/sandboxes/{id}/connect", guarded(_connect_v1), methods=["POST"]),
+        Route("/v2/sandboxes/{id}/connect", guarded(_connect_v2), methods=["POST"]),
+        Route("/sandboxes/{id}/timeout", guarded(_timeout), methods=["POST"]),
+        Route("/sandboxes/{id}/refreshes", guarded(_refresh), methods=["POST"]),
+        Route("/sandboxes/{id}/metrics", guarded(_metrics), methods=["GET"]),
+    ]
+    return real + [
+        Route(path, guarded(_unsupported), methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
+        for path in _UNSUPPORTED
+    ]
+
+
+_UNSUPPORTED = (
+    "/sandboxes/{id}/pause", "/sandboxes/{id}/resume", "/sandboxes/{id}/fork",
+    "/sandboxes/{id}/snapshots", "/sandboxes/{id}/network", "/sandboxes/{id}/logs",
+    "/v2/sandboxes/{id}/logs", "/snapshots", "/templates", "/templates/{rest:path}",
+    "/v2/templates", "/v2/templates/{rest:path}", "/v3/templates", "/v3/templates/{rest:path}",
+    "/volumes", "/volumes/{rest:path}", "/secrets", "/secrets/{rest:path}",
+)  # fmt: skip
+
+
+async def _unsupported(request: Request) -> Response:
+    return plain_failure(
+        501, f"this tupper does not support {request.method} {request.url.path}", "unsupported"
+    )
+
+
+async def _health(request: Request) -> Response:
+    del request
+    return nothing()
+
+
+async def _create_v1(request: Request) -> Response:
+    return await _create(request, V1_TIMEOUT_S)
+
+
+async def _create_v2(request: Request) -> Response:
+    return await _create(request, V2_TIMEOUT_S)
+
+
+async def _create(request: Request, default_timeout_s: float) -> Response:
+    engine, body = engine_of(request), await read_body(request)
+    if "tupper" in body.values:
+        default_timeout_s = engine.settings.default_timeout_s
+    wanted = e2b.create_request(body, default_timeout_s=default_timeout_s)
+    if not is_local(request) and (what := e2b.needs_local_caller(wanted)):
+        raise PermissionDenied(f"{what} can be asked for only on the machine itself")
+    record = await while_connected(request, engine.create(wanted))
+    return answer(_sandbox(request, record), 201)
+
+
+def _sandbox(request: Request, record: SandboxRecord) -> dict[str, object]:
+    health = engine_of(request).health(record.id)
+    return e2b.render_sandbox(
+        record, domain=_domain(request), health=health, local=is_local(request)
+    )
+
+
+def _domain(request: Request) -> str | None:
+    domain = getattr(request.state, "domain", None)
+    return domain if isinstance(domain, str) else None
+
+
+async def _connect_v1(request: Request) -> Response:
+    body = await read_body(request)
+    timeout_s = body.number("timeout")
+    if timeout_s is None and "tupper" not in body.values:
+        raise InvalidArgument("timeout is missing")
+    return await _connect(request, timeout_s)
+
+
+async def _connect_v2(request: Request) -> Response:
+    body = await read_body(request)
+    timeout_s = body.number("timeout")
+    if timeout_s is None and "tupper" not in body.values:
+        timeout_s = V2_TIMEOUT_S
+    return await _connect(request, timeout_s)
+
+
+async def _connect(request: Request, timeout_s: float | None) -> Response:
+    record = await engine_of(request).connect(param(request), timeout_s)
+    return answer(_sandbox(request, record))
+
+
+async def _get(request: Request) -> Response:
+    engine = engine_of(request)
+    ended = request.query_params.get("ended") == "true"
+    record = await engine.get(param(request), ended=ended)
+    body = e2b.render_detail(
+        record,
+        domain=_domain(request),
+        health=engine.health(record.id),
+        local=is_local(request),
+    )
+    return answer(body)
+
+
+async def _kill(request: Request) -> Response:
+    await engine_of(request).kill(param(request))
+    return nothing()
+
+
+async def _timeout(request: Request) -> Response:
+    body = await read_body(request)
+    timeout_s = body.number("timeout")
+    if timeout_s is None and "timeout" not in body.values:
+        raise InvalidArgument("timeout is missing")
+    await engine_of(request).set_timeout(param(request), timeout_s)
+    return nothing()
+
+
+async def _refresh(request: Request) -> Response:
+    body = await read_body(request)
+    duration_s = body.number("duration")
+    await engine_of(request).refresh(
+        param(request), V1_TIMEOUT_S if duration_s is None else max(duration_s, 0.0)
+    )
+    return nothing()
+
+
+async def _list_v1(request: Request) -> Response:
+    query = Query(
+        frozenset({State.RUNNING}),
+        e2b.parse_metadata_filter(request.query_params.get("metadata", "")),
+        limit=10**6,
+    )
+    return _page(request, await engine_of(request).page(query), ascending=False)
+
+
+async def _list_v2(request: Request) -> Response:
+    q = request.query_params
+    order = q.get("order", "desc")
+    if order not in ("asc", "desc"):
+        raise InvalidArgument(f"order must be asc or desc, not {order!r}")
+    ascending = order == "asc"
+    token = q.get("nextToken", "")
+    template = q.get("template", "")
+    if ":" in template and "/" not in template:
+        raise InvalidArgument("a template filter takes no tag")
+    query = Query(
+        states=_states(q.get("state", "")),
+        metadata=e2b.parse_metadata_filter(q.get("metadata", "")),
+        template=template,
+        started_after=e2b.parse_time(q["startedAfter"]) if q.get("startedAfter") else 0.0,
+        ascending=ascending,
+        limit=_limit(q.get("limit", "")),
+        after=e2b.parse_token(token, ascending=ascending) if token else None,
+    )
+    return _page(request, await engine_of(request).page(query), ascending=ascending)
+
+
+def _states(text: str) -> frozenset[State]:
+    names = [name for name in text.split(",") if name]
+    known = {"running": State.RUNNING, "paused": State.PAUSED, "ended": State.ENDED}
+    for name in names:
+        if name not in known:
+            raise InvalidArgument(f"{name!r} is no state of a sandbox")
+    return frozenset(known[name] for name in names or ("running", "paused"))
+
+
+def _limit(text: str) -> int:
+    if not text:
+        return _MAX_PAGE
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _MAX_PAGE):
+        raise InvalidArgument(f"limit must be a number from 1 to {_MAX_PAGE}, not {text!r}")
+    return int(text)
+
+
+def _page(request: Request, page: Page, *, ascending: bool) -> Response:
+    engine, local = engine_of(request), is_local(request)
+    body = [
+        e2b.render_listed(record, health=engine.health(record.id), local=local)
+        for record in page.records
+    ]
+    headers = {"X-Total-Running": str(len(engine.running()))}
+    if page.next_after is not None:
+        headers["X-Next-Token"] = e2b.render_token(page.next_after, ascending=ascending)
+    return answer(body, 200, headers)
+
+
+async def _metrics(request: Request) -> Response:
+    start, end = (_seconds(request, name) for name in ("start", "end"))
+    samples = await engine_of(request).metrics(param(request), start, end)
+    return answer([_metric(sample) for sample in samples])
+
+
+async def _metrics_of_many(request: Request) -> Response:
+    engine, found = engine_of(request), dict[str, object]()
+    for sandbox_id in request.query_params.get("sandbox_ids", "").split(",")[:_MAX_PAGE]:
+        try:
+            samples = await engine.metrics(sandbox_id)
+        except SandboxNotFound:
+            continue
+        if samples:
+            found[sandbox_id] = _metric(samples[-1])
+    return answer({"sandboxes": found})
+
+
+def _seconds(request: Request, name: str) -> float | None:
+    text = request.query_params.get(name, "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 16):
+        raise InvalidArgument(f"{name} must be unix seconds, not {text!r}")
+    return float(text)
+
+
+def _metric(sample: Sample) -> dict[str, object]:
+    return {
+        "timestamp": e2b.render_time(sample.at),
+        "timestampUnix": int(sample.at),
+        "cpuCount": sample.cpu_count,
+        "cpuUsedPct": sample.cpu_used_pct,
+        "memUsed": sample.memory_used,
+        "memTotal": sample.memory_total,
+        "memCache": sample.memory_cache,
+        "diskUsed": sample.disk_used,
+        "diskTotal": sample.disk_total,
+    }

@@ -1,0 +1,170 @@
+"""Requests and answers of the control plane: bounded bodies, errors as JSON, streams as lines."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from typing import TypeVar
+from urllib.parse import unquote
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+
+from tupper.core.errors import InvalidArgument, TupperError
+from tupper.core.log import problem
+from tupper.engine import Engine
+from tupper.protocol.e2b import render_error, status_of
+from tupper.protocol.fields import Fields, parse_object
+
+_T = TypeVar("_T")
+Handler = Callable[[Request], Awaitable[Response]]
+
+MAX_BODY = 4 * 1024 * 1024
+_RETRIED = frozenset({429, 502, 503, 504})
+
+
+def answer(body: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A JSON answer."""
+    text = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
+    return Response(text, status, headers, media_type="application/json")
+
+
+def nothing() -> Response:
+    """204."""
+    return Response(status_code=204)
+
+
+def failure(error: TupperError) -> Response:
+    """The answer for an error. Clients of E2B shall not repeat what we have judged."""
+    status = status_of(error.code)
+    headers = {"Should-Retry": "false"} if status in _RETRIED else None
+    return answer(render_error(error), status, headers)
+
+
+def plain_failure(status: int, message: str, error_code: str) -> Response:
+    """The answer for an error that is none of the tree's."""
+    return answer({"code": status, "message": message, "error_code": error_code}, status)
+
+
+def engine_of(request: Request) -> Engine:
+    """The engine behind a request."""
+    engine = request.app.state.engine
+    if not isinstance(engine, Engine):
+        raise TypeError("the app has no engine")
+    return engine
+
+
+def is_local(request: Request) -> bool:
+    """Whether the caller came over the private socket."""
+    return getattr(request.state, "local", False) is True
+
+
+def param(request: Request, name: str = "id") -> str:
+    """A path parameter, decoded once, after routing: ``%2F`` does not part a path."""
+    return unquote(request.path_params[name])
+
+
+async def read_body(request: Request) -> Fields:
+    """The JSON object in the body; an empty body is an empty object.
+
+    Raises:
+        InvalidArgument: it is something else, or too large.
+    """
+    kept = bytearray()
+    async for chunk in request.stream():
+        kept += chunk
+        if len(kept) > MAX_BODY:
+            raise InvalidArgument(f"the body is larger than {MAX_BODY} bytes")
+    return parse_object(bytes(kept))
+
+
+def guarded(handler: Handler) -> Handler:
+    """One of the four edges: whatever happens, the client gets a JSON answer."""
+
+    async def guard(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except TupperError as error:
+            return failure(error)
+        except ClientDisconnect:
+            return plain_failure(400, "the client went away", "internal")
+        except TimeoutError:
+            return plain_failure(504, "the sandbox did not answer in time", "deadline_exceeded")
+        except Exception as error:  # noqa: BLE001 - one of the four edges
+            problem(
+                "request.crashed",
+                method=request.method,
+                path=request.url.path,
+                error=type(error).__name__,
+                message=str(error),
+            )
+            return plain_failure(500, f"internal error: {type(error).__name__}", "internal")
+
+    return guard
+
+
+async def while_connected(request: Request, work: Coroutine[object, object, _T]) -> _T:
+    """Do something for a client, and cancel it when the client goes away. The body was read.
+
+    Raises:
+        ClientDisconnect: it went.
+    """
+    doing = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait({doing, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not doing.done():
+            doing.cancel()
+            with contextlib.suppress(asyncio.CancelledError, TupperError):
+                await doing
+            raise ClientDisconnect
+        return doing.result()
+    finally:
+        leaving.cancel()
+        if not doing.done():
+            doing.cancel()
+        await asyncio.gather(doing, leaving, return_exceptions=True)
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+Emit = Callable[[Mapping[str, object]], None]
+
+
+def stream_lines(work: Callable[[Emit], Awaitable[Mapping[str, object]]]) -> Response:
+    """Answer with one JSON object a line while the work is under way.
+
+    Args:
+        work: gets a function that sends one event, and returns the last one. Its error becomes
+            an ``error`` event: the status is out by then.
+    """
+    return StreamingResponse(_lines(work), media_type="application/x-ndjson")
+
+
+async def _lines(work: Callable[[Emit], Awaitable[Mapping[str, object]]]) -> AsyncIterator[bytes]:
+    queue: asyncio.Queue[Mapping[str, object] | None] = asyncio.Queue()
+
+    async def run() -> None:
+        try:
+            queue.put_nowait(await work(queue.put_nowait))
+        except TupperError as error:
+            queue.put_nowait({"event": "error", "error": render_error(error)})
+        except Exception as error:  # noqa: BLE001 - one of the four edges
+            problem("stream.crashed", error=type(error).__name__, message=str(error))
+            body = {"code": 500, "message": type(error).__name__, "error_code": "internal"}
+            queue.put_nowait({"event": "error", "error": body})
+        finally:
+            queue.put_nowait(None)
+
+    task = asyncio.ensure_future(run())
+    try:
+        while (event := await queue.get()) is not None:
+            yield json.dumps(event, ensure_ascii=False).encode() + b"\n"
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,215 @@
+"""The data plane for callers that cannot dial the agent themselves.
+
+A request for a sandbox is recognised by its head, and from there on the connection belongs to the
+sandbox: bytes are passed both ways, nothing is buffered beyond one chunk and nothing is read in
+them. Each such connection carries one request (``Connection: close``), or what it was upgraded to;
+so what follows can never be taken for a request to somebody else.
+
+When the sandbox ends, the connection is cut with a reset: E2B's clients tell that from an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import json
+import socket
+import struct
+import time
+from collections.abc import Callable, Mapping
+from typing import cast
+from urllib.parse import parse_qs
+
+from tupper.core.errors import NotFound, SandboxNotFound, TupperError
+from tupper.core.log import problem
+from tupper.engine import Engine
+from tupper.protocol.e2b import ENVD_PORT, file_signature
+from tupper.server.head import Destination, Head, find_destination, is_internal, render_head
+
+_CHUNK = 256 * 1024
+_DIAL_S = 10.0
+# Ports of a server that was just started open slowly.
+_RETRY_S = 1.0
+_RETRY_STEP_S = 0.1
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class PortClosed(TupperError):
+    """Nothing listens at the port inside."""
+
+    code = "unavailable"
+
+
+def find_target(engine: Engine, head: Head) -> Destination | None:
+    """Which sandbox a request is for; None if it is for the control plane.
+
+    A signed file URL names no sandbox: it is the one whose token made the signature.
+    """
+    destination = find_destination(head)
+    if destination is not None or head.path != "/files":
+        return destination
+    query = parse_qs(head.query, keep_blank_values=True)
+    signature = query.get("signature", [""])[0]
+    if not signature:
+        return None
+    operation = "write" if head.method == b"POST" else "read"
+    path, user, expiration = (
+        query.get(key, [""])[0] for key in ("path", "username", "signature_expiration")
+    )
+    for sandbox in engine.running():
+        good = file_signature(path, operation, user, sandbox.record.token, expiration)
+        if hmac.compare_digest(good.encode(), signature.encode()):
+            return Destination(sandbox.id, ENVD_PORT)
+    return Destination("", ENVD_PORT, "invalid signature")
+
+
+async def serve_stream(
+    engine: Engine, transport: asyncio.Transport, head: Head, to: Destination, rest: bytes
+) -> None:
+    """Take over a client's connection and pass it on. Never raises.
+
+    Args:
+        engine: whose sandboxes.
+        transport: the client's; its protocol is replaced.
+        head: of the request.
+        to: where it goes.
+        rest: what came after the head.
+    """
+    reader, writer = adopt_transport(transport, rest)
+    try:
+        refusal = _refuse(head, to)
+        if refusal is None:
+            await _forward(engine, reader, writer, head, to)
+        else:
+            _answer(writer, *refusal)
+    except SandboxNotFound:
+        gone = {"sandboxId": to.sandbox_id, "message": "The sandbox was not found"}
+        _answer(writer, 502, gone)
+    except (TupperError, OSError, TimeoutError, asyncio.IncompleteReadError) as error:
+        message = "The sandbox is running but port is not open"
+        body = {"sandboxId": to.sandbox_id, "message": message, "port": to.port}
+        _answer(writer, 502, body)
+        problem("proxy.failed", sandbox=to.sandbox_id, port=to.port, message=str(error))
+    finally:
+        with contextlib.suppress(OSError, TimeoutError):
+            writer.close()
+            async with asyncio.timeout(_DIAL_S):
+                await writer.wait_closed()
+
+
+def adopt_transport(transport: asyncio.Transport, rest: bytes) -> Streams:
+    """Put streams over a transport that some protocol had until now."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=_CHUNK, loop=loop)
+    protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+    protocol.connection_made(transport)
+    transport.set_protocol(protocol)
+    transport.resume_reading()
+    if rest:
+        reader.feed_data(rest)
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+
+def _refuse(head: Head, to: Destination) -> tuple[int, dict[str, object]] | None:
+    if to.complaint == "invalid signature":
+        return 401, {"message": to.complaint}
+    if to.complaint:
+        return 400, {"message": to.complaint}
+    if is_internal(head, to.port):
+        return 404, {"message": "there is no such path", "path": head.path}
+    return None
+
+
+def _answer(writer: asyncio.StreamWriter, status: int, body: Mapping[str, object]) -> None:
+    """One JSON answer, if the client has not had another yet."""
+    text = json.dumps({**body, "code": status}).encode()
+    phrase = {400: "Bad Request", 401: "Unauthorized", 404: "Not Found"}.get(status, "Bad Gateway")
+    writer.write(
+        f"HTTP/1.1 {status} {phrase}\r\nContent-Type: application/json\r\n"
+        f"Access-Control-Allow-Origin: *\r\nConnection: close\r\n"
+        f"Content-Length: {len(text)}\r\n\r\n".encode()
+        + text
+    )
+
+
+async def _forward(
+    engine: Engine,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    head: Head,
+    to: Destination,
+) -> None:
+    inside, outside = await _dial(engine, to)
+    task = cast("asyncio.Task[None]", asyncio.current_task())
+
+    def cut() -> None:
+        reset(writer)
+        outside.transport.abort()
+        task.cancel()
+
+    release = engine.hold(to.sandbox_id, cut)
+    try:
+        outside.write(render_head(head))
+        await _join((reader, writer), (inside, outside))
+    except asyncio.CancelledError:
+        if not writer.transport.is_closing():
+            raise
+    finally:
+        release()
+        outside.transport.abort()
+
+
+async def _dial(engine: Engine, to: Destination) -> Streams:
+    """Connect to the port inside, again and again for a short while if nothing listens yet."""
+    give_up = time.monotonic() + _RETRY_S
+    while True:
+        try:
+            async with asyncio.timeout(_DIAL_S):
+                return await engine.dial(to.sandbox_id, to.port)
+        except SandboxNotFound:
+            raise
+        except (OSError, TupperError) as error:
+            if isinstance(error, NotFound) or time.monotonic() > give_up:
+                raise
+            await asyncio.sleep(_RETRY_STEP_S)
+
+
+async def _join(client: Streams, guest: Streams) -> None:
+    """Pass bytes both ways until the guest has said all, or either side breaks."""
+    up = asyncio.ensure_future(_pump(client[0], guest[1]))
+    down = asyncio.ensure_future(_pump(guest[0], client[1]))
+    try:
+        done, _ = await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
+        if down not in done and not up.result():
+            return  # the client's connection broke
+        if not await down:
+            reset(client[1])  # the guest's connection broke, so the client's breaks too
+    finally:
+        up.cancel()
+        down.cancel()
+        await asyncio.gather(up, down, return_exceptions=True)
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    """Pass bytes until the end. Returns whether the end was an orderly one."""
+    try:
+        while chunk := await reader.read(_CHUNK):
+            writer.write(chunk)
+            await writer.drain()
+        if writer.can_write_eof():
+            writer.write_eof()
+    except OSError:
+        return False
+    return True
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """Cut a connection so that the other side sees a reset, not an end."""
+    raw: object = writer.get_extra_info("socket")
+    setter = cast("Callable[[int, int, bytes], None] | None", getattr(raw, "setsockopt", None))
+    if setter is not None:
+        with contextlib.suppress(OSError):
+            setter(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()

@@ -1,0 +1,1 @@
+# Nothing to do when a login shell ends.

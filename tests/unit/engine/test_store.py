@@ -1,0 +1,201 @@
+import dataclasses
+import os
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tupper.core.backend import AgentAddress, MachineRecord, Mount
+from tupper.core.errors import AlreadyExists, StoreError
+from tupper.core.lifecycle import EndReason, State
+from tupper.core.sandbox import SandboxRecord
+from tupper.engine import store as module
+from tupper.engine.place import file_system_of, refuse_network
+from tupper.engine.record import parse_record, render_record
+from tupper.engine.store import ApiKey, Store
+
+RECORD = SandboxRecord(
+    id="i" + "a" * 20,
+    state=State.RUNNING,
+    token="t",
+    name="n",
+    metadata={"k": "v"},
+    created_at=1.5,
+    deadline=None,
+    timeout_s=5.0,
+    mounts=(Mount(Path("/h"), "/g", read_only=True),),
+    ports={80: 4000},
+    allow_internet=False,
+    allow_out=("1.1.1.1",),
+    allow_host_ports=(5432,),
+    machine=MachineRecord("b", "i", 7, 8, AgentAddress("unix", "/x"), {"a": [1, {"b": None}]}),
+    agent=AgentAddress("tcp", host="h", port=9),
+    attachment={"netns": "x", "data": {"y": 1}},
+    end_reason=EndReason.TIMEOUT,
+    last_words="\ud800 lone".encode("utf-8", "replace").decode(),
+)
+
+
+def test_record_survives_the_round_trip():
+    assert parse_record(render_record(RECORD)) == RECORD
+
+
+def test_every_field_of_a_record_is_parsed():
+    plain = parse_record(render_record(SandboxRecord("i", State.STARTING, "t")))
+    assert plain == SandboxRecord("i", State.STARTING, "t")
+    assert len(dataclasses.fields(RECORD)) == 38
+
+
+@given(st.dictionaries(st.text(), st.text()), st.text(), st.floats(0, 1e10))
+def test_any_text_survives(metadata, words, when):
+    metadata = {k.replace("\0", ""): v.replace("\0", "") for k, v in metadata.items()}
+    record = dataclasses.replace(RECORD, metadata=metadata, created_at=when)
+    assert parse_record(render_record(record)) == record
+
+
+@pytest.fixture
+async def store(tmp_path):
+    store = await Store.open(tmp_path / "d")
+    yield store
+    await store.close()
+
+
+async def test_what_is_written_is_there_again(tmp_path, store):
+    await store.insert(RECORD)
+    await store.put("k", "v")
+    engine_id = store.engine_id
+    await store.close()
+    again = await Store.open(tmp_path / "d")
+    assert await again.living() == [RECORD]
+    assert await again.get("k") == "v"
+    assert again.engine_id == engine_id
+    await again.close()
+
+
+async def test_files_are_private(tmp_path, store):
+    assert stat.S_IMODE((tmp_path / "d").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "d" / "tupper.db").stat().st_mode) == 0o600
+
+
+async def test_living_names_are_unique_and_ended_ones_free(store):
+    await store.insert(RECORD)
+    other = dataclasses.replace(RECORD, id="i" + "b" * 20)
+    with pytest.raises(AlreadyExists, match="'n'"):
+        await store.insert(other)
+    await store.save(dataclasses.replace(RECORD, state=State.ENDED, ended_at=10.0))
+    await store.insert(other)
+    assert (await store.find_ended("n")).id == RECORD.id
+    assert [r.id for r in await store.ended()] == [RECORD.id]
+    assert await store.forget_ended(10.0) == 0
+    assert await store.forget_ended(11.0) == 1
+
+
+async def test_durability_settings(store):
+    def pragmas():
+        db = store._connection()
+        return [
+            db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")
+        ]
+
+    assert await store._call(pragmas) == ["wal", 2]
+
+
+async def test_second_store_is_refused_with_the_pid_and_lock_dies_with_its_holder(tmp_path, store):
+    with pytest.raises(StoreError, match=f"pid {os.getpid()}"):
+        await Store.open(tmp_path / "d")
+    await store.close()
+    await (await Store.open(tmp_path / "d")).close()
+
+
+async def test_newer_schema_is_refused(tmp_path, store):
+    await store.close()
+    db = sqlite3.connect(tmp_path / "d" / "tupper.db")
+    db.execute("PRAGMA user_version = 999")
+    db.close()
+    with pytest.raises(StoreError, match="999"):
+        await Store.open(tmp_path / "d")
+
+
+async def test_damaged_file_is_a_clear_error(tmp_path):
+    (tmp_path / "d").mkdir(mode=0o700)
+    (tmp_path / "d" / "tupper.db").write_bytes(b"not a database" * 100)
+    with pytest.raises(StoreError, match=r"tupper\.db"):
+        await Store.open(tmp_path / "d")
+
+
+async def test_migrations_run_once_and_each_in_order(tmp_path, monkeypatch):
+    store = await Store.open(tmp_path / "d")
+    await store.insert(RECORD)
+    await store.close()
+    more = ("ALTER TABLE sandboxes ADD COLUMN extra TEXT;", "UPDATE sandboxes SET extra = 'x';")
+    monkeypatch.setattr(module, "MIGRATIONS", (*module.MIGRATIONS, *more))
+    store = await Store.open(tmp_path / "d")
+
+    def look():
+        db = store._connection()
+        return (
+            db.execute("PRAGMA user_version").fetchone()[0],
+            db.execute("SELECT extra FROM sandboxes").fetchone()[0],
+        )
+
+    assert await store._call(look) == (3, "x")
+    assert await store.living() == [RECORD]
+    await store.close()
+
+
+async def test_failed_migration_changes_nothing(tmp_path, monkeypatch):
+    await (await Store.open(tmp_path / "d")).close()
+    broken = "CREATE TABLE half (x) STRICT; SELECT * FROM nowhere;"
+    monkeypatch.setattr(module, "MIGRATIONS", (*module.MIGRATIONS, broken))
+    with pytest.raises(StoreError):
+        await Store.open(tmp_path / "d")
+    monkeypatch.undo()
+    store = await Store.open(tmp_path / "d")
+    tables = await store._call(
+        lambda: [r[0] for r in store._connection().execute("SELECT name FROM sqlite_master")]
+    )
+    assert "half" not in tables
+    await store.close()
+
+
+async def test_keys(store):
+    await store.add_key(ApiKey("a", b"h", "l", 1.0))
+    assert await store.keys() == [ApiKey("a", b"h", "l", 1.0)]
+    assert await store.remove_key("a")
+    assert not await store.remove_key("a")
+
+
+MOUNTS = r"""
+21 1 8:1 / / rw - ext4 /dev/sda1 rw
+30 21 0:40 / /home rw - nfs4 server:/home rw
+31 30 8:2 / /home/me/local rw - xfs /dev/sdb1 rw
+32 21 0:41 / /mnt/a\040b rw - fuse.sshfs me@host:/ rw
+33 21 8:3 / /over rw - ext4 /dev/sdc1 rw
+34 33 0:42 / /over rw - cifs //x/y rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/var/x", "ext4"),
+        ("/home/me", "nfs4"),
+        ("/homework", "ext4"),
+        ("/home/me/local/d", "xfs"),
+        ("/mnt/a b/c", "fuse.sshfs"),
+        ("/over/x", "cifs"),
+    ],
+)
+def test_file_system_of_a_path(path, kind):
+    assert file_system_of(Path(path), MOUNTS) == kind
+
+
+def test_network_file_system_is_refused_with_a_hint(monkeypatch, tmp_path):
+    monkeypatch.setattr(module, "refuse_network", refuse_network)
+    monkeypatch.setattr("tupper.engine.place.file_system_of", lambda *_: "nfs4")
+    with pytest.raises(StoreError, match="nfs4") as error:
+        refuse_network(tmp_path)
+    assert "TUPPER_HOME" in error.value.hint

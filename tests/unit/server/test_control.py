@@ -1,0 +1,390 @@
+"""The control plane over its private socket, with an engine whose machines are doubles."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+
+import httpx2
+import pytest
+
+from integration.engine.world import InProcess, World
+from tupper.core.settings import Settings
+from tupper.engine import Engine
+from tupper.server.activity import Activity
+from tupper.server.app import make_app
+from tupper.server.listen import Listeners, bind_private, bind_tcp
+
+
+@asynccontextmanager
+async def serving(world):
+    engine = await Engine.open(
+        world.paths, Settings(min_free_disk_mib=1), find_parts=world.find_parts
+    )
+    activity, leave = Activity(), asyncio.Event()
+    listeners = Listeners(engine, make_app(engine, activity, leave), activity)
+    tcp = bind_tcp("127.0.0.1:0")
+    world.tcp = f"http://127.0.0.1:{tcp.getsockname()[1]}"
+    world.engine, world.leave = engine, leave
+    await listeners.add(bind_private(world.paths.socket), local=True, domain=None)
+    await listeners.add(tcp, local=False, domain="example.test")
+    try:
+        yield
+    finally:
+        await listeners.finish(timeout_s=1)
+        await activity.finish(timeout_s=0)
+        await engine.close()
+        for machine in world.backend.machines.values():
+            machine.double.silent.set()
+            await machine.stop(grace_s=0)
+
+
+@pytest.fixture
+async def world(tmp_path):
+    world = World(tmp_path, InProcess())
+    async with serving(world):
+        yield world
+
+
+@pytest.fixture
+async def http(world):
+    transport = httpx2.AsyncHTTPTransport(uds=str(world.paths.socket))
+    async with httpx2.AsyncClient(
+        transport=transport, base_url="http://tupper", timeout=10
+    ) as client:
+        yield client
+
+
+@pytest.fixture
+async def remote(world, http):
+    key = (await http.post("/tupper/v1/keys", json={"label": "t"})).json()["key"]
+    async with httpx2.AsyncClient(
+        base_url=world.tcp, headers={"X-API-KEY": key}, timeout=10
+    ) as client:
+        yield client
+
+
+async def create(http, **body):
+    answer = await http.post("/v2/sandboxes", json={"templateID": "base", **body})
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+async def test_create_get_list_kill(world, http):
+    made = await create(http, timeout=60, metadata={"a": "b"}, tupper={"name": "n"})
+    assert {"templateID", "sandboxID", "clientID", "envdVersion", "envdAccessToken"} <= set(made)
+    assert made["tupper"]["agent"]["kind"] == "unix"
+    got = (await http.get(f"/sandboxes/{made['sandboxID']}")).json()
+    assert (got["state"], got["metadata"], got["memoryMB"]) == ("running", {"a": "b"}, 1024)
+    assert got["tupper"]["health"] == "ok"
+    listed = (await http.get("/v2/sandboxes", params={"limit": 100})).json()
+    assert [s["sandboxID"] for s in listed] == [made["sandboxID"]]
+    assert "envdAccessToken" not in listed[0]
+    answer = await http.delete("/sandboxes/n")
+    assert (answer.status_code, answer.content) == (204, b"")
+    answer = await http.delete("/sandboxes/n")
+    assert answer.status_code == 404
+    assert answer.json()["code"] == 404
+    assert answer.json()["error_code"] == "sandbox_not_found"
+    ended = (await http.get(f"/sandboxes/{made['sandboxID']}", params={"ended": "true"})).json()
+    assert ended["tupper"]["endReason"] == "killed"
+    assert world.leftovers() == []
+
+
+async def test_private_socket_is_private(world):
+    assert world.paths.socket.stat().st_mode & 0o777 == 0o600
+    assert world.paths.runtime.stat().st_mode & 0o077 == 0
+
+
+async def test_timeouts(http):
+    made = await create(http, timeout=600)
+    path = f"/sandboxes/{made['sandboxID']}"
+    end = (await http.get(path)).json()["endAt"]
+    for version in ("", "/v2"):
+        answer = await http.post(f"{version}{path}/connect", json={"timeout": 10})
+        assert answer.status_code == 200
+    assert (await http.get(path)).json()["endAt"] == end
+    assert (await http.post(f"{path}/connect", json={})).status_code == 400
+    assert (await http.post(f"{path}/timeout", json={"timeout": 5})).status_code == 204
+    assert (await http.get(path)).json()["endAt"] < end
+    assert (await http.post(f"{path}/refreshes", json={"duration": 900})).status_code == 204
+    assert (await http.get(path)).json()["endAt"] > end
+    assert (await http.post(f"{path}/timeout", json={"timeout": 0})).status_code == 204
+    async with asyncio.timeout(5):
+        while (await http.get(path)).status_code != 404:
+            await asyncio.sleep(0.01)
+
+
+async def test_pages_and_filters(http):
+    made = [await create(http, metadata={"a b": "c&d", "k": str(k)}) for k in range(3)]
+    first = await http.get("/v2/sandboxes?limit=2")
+    assert [s["sandboxID"] for s in first.json()] == [made[2]["sandboxID"], made[1]["sandboxID"]]
+    token = first.headers["X-Next-Token"]
+    second = await http.get("/v2/sandboxes", params={"limit": 2, "nextToken": token})
+    assert [s["sandboxID"] for s in second.json()] == [made[0]["sandboxID"]]
+    assert "X-Next-Token" not in second.headers
+    assert (
+        await http.get("/v2/sandboxes", params={"nextToken": token, "order": "asc"})
+    ).status_code == 400
+    found = await http.get("/v2/sandboxes?metadata=a%252520b%3Dc%252526d%26k%3D1")
+    assert [s["sandboxID"] for s in found.json()] == [made[1]["sandboxID"]]
+    assert (await http.get("/v2/sandboxes?metadata=nonsense")).status_code == 400
+    assert (await http.get("/v2/sandboxes?state=paused")).json() == []
+    assert (await http.get("/v2/sandboxes?limit=0")).status_code == 400
+    after = (await http.get(f"/sandboxes/{made[1]['sandboxID']}")).json()["startedAt"]
+    found = await http.get("/v2/sandboxes", params={"startedAfter": after})
+    assert len(found.json()) == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"{", 400, "invalid_argument"),
+        (b"[]", 400, "invalid_argument"),
+        (b'{"timeout": "x"}', 400, "invalid_argument"),
+        (b'{"metadata": {"a": 1}}', 400, "invalid_argument"),
+        (b'{"tupper": {"image": "missing"}}', 404, "image_not_found"),
+        (b'{"tupper": {"memoryMiB": 1}}', 400, "invalid_argument"),
+        (b'{"tupper": {"backend": "nope"}}', 404, "backend_not_found"),
+        (b'{"tupper": {"minIsolation": "hardware-vm"}}', 503, "backend_unavailable"),
+        (b'{"autoPause": true}', 501, "unsupported"),
+        (b"[" * 100000, 400, "invalid_argument"),
+        (b'{"a": "' + b"x" * 5_000_000 + b'"}', 400, "invalid_argument"),
+    ],
+)
+async def test_bad_bodies(http, body, status, code):
+    answer = await http.post("/v2/sandboxes", content=body)
+    assert (answer.status_code, answer.json()["code"], answer.json()["error_code"]) == (
+        status,
+        status,
+        code,
+    )
+    if status == 503:
+        assert answer.headers["Should-Retry"] == "false"
+
+
+async def test_unknown_routes_are_json(http):
+    assert (await http.get("/nothing")).json()["code"] == 404
+    assert (await http.post("/sandboxes/x/pause")).json()["code"] == 501
+    assert (await http.delete("/templates/team%2Fsnap%3Adefault")).json()["code"] == 501
+
+
+async def test_metrics(http):
+    made = await create(http)
+    (sample,) = (await http.get(f"/sandboxes/{made['sandboxID']}/metrics")).json()
+    assert set(sample) == {
+        "timestamp", "timestampUnix", "cpuCount", "cpuUsedPct", "memUsed", "memTotal", "memCache",
+        "diskUsed", "diskTotal",
+    }  # fmt: skip
+    assert (await http.get(f"/sandboxes/{made['sandboxID']}/metrics?start=1&end=2")).json() == []
+
+
+async def test_own_routes(world, http):
+    made = await create(http, tupper={"name": "n"})
+    info = (await http.get("/tupper/v1/info")).json()
+    assert (info["protocol"], info["sandboxes"]) == (1, 1)
+    doctor = (await http.get("/tupper/v1/doctor")).json()
+    assert doctor["default"] == "double"
+    assert doctor["backends"][0]["isolation"] == "user-kernel"
+    address = (await http.post("/tupper/v1/sandboxes/n/ports", json={"port": 80})).json()["address"]
+    assert (await http.get("/sandboxes/n")).json()["tupper"]["ports"] == {"80": address}
+    assert (
+        await http.post("/tupper/v1/sandboxes/n/idle-timeout", json={"idleTimeout": 99})
+    ).status_code == 204
+    assert (await http.get("/tupper/v1/sandboxes/n/log")).text == "agent.started\n"
+    assert (await http.post("/tupper/v1/shutdown", json={})).status_code == 409
+    assert (await http.post("/tupper/v1/shutdown", json={"force": True})).status_code == 202
+    assert world.leave.is_set()
+    assert made["sandboxID"] in world.backend.machines
+
+
+async def test_tcp_asks_for_a_key(world, http, remote):
+    async with httpx2.AsyncClient(base_url=world.tcp) as stranger:
+        assert (await stranger.get("/v2/sandboxes")).status_code == 401
+        wrong = await stranger.get("/v2/sandboxes", headers={"X-API-KEY": "e2b_00"})
+        assert wrong.json()["error_code"] == "unauthenticated"
+        assert (await stranger.get("/health")).status_code == 204
+    made = await create(remote)
+    assert "agent" not in made["tupper"]
+    assert made["domain"] == "example.test"
+    for tupper in (
+        {"mounts": [{"hostPath": "/tmp", "guestPath": "/m"}]},
+        {"ownerPid": 1},
+        {"allowHostPorts": [1]},
+    ):
+        answer = await remote.post("/v2/sandboxes", json={"tupper": tupper})
+        assert answer.status_code == 403
+    assert (await remote.post("/tupper/v1/keys")).status_code == 403
+    (key,) = (await http.get("/tupper/v1/keys")).json()
+    assert (await http.delete(f"/tupper/v1/keys/{key['id']}")).status_code == 204
+    assert (await remote.get("/v2/sandboxes")).status_code == 401
+
+
+async def test_TB039_client_that_leaves_during_create(world, http):
+    world.backend.hold = asyncio.Event()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await http.post("/v2/sandboxes", json={})
+    async with asyncio.timeout(5):
+        while world.engine.count:
+            await asyncio.sleep(0.01)
+    assert world.leftovers() == []
+
+
+def edge(made, port=49983):
+    return {
+        "E2b-Sandbox-Id": made["sandboxID"],
+        "E2b-Sandbox-Port": str(port),
+        "X-Access-Token": made["envdAccessToken"],
+    }
+
+
+async def test_edge_passes_requests_and_the_connection_serves_both_planes(remote):
+    made = await create(remote)
+    for _ in range(3):
+        answer = await remote.post("/files?path=a", headers=edge(made), content=b"x" * 100)
+        assert answer.json()["target"] == "/files?path=a"
+        assert (await remote.get("/v2/sandboxes")).status_code == 200
+    by_host = await remote.get(
+        "/x",
+        headers={
+            "Host": f"8000-{made['sandboxID']}.example.test:99",
+            "X-Access-Token": made["envdAccessToken"],
+        },
+    )
+    assert by_host.json()["headers"]["host"].startswith("8000-")
+
+
+async def test_edge_answers_for_the_dead_and_the_malformed(remote):
+    made = await create(remote)
+    headers = edge(made)
+    assert (await remote.get("/health", headers=headers)).status_code == 204
+    assert (await remote.post("/a/..//%69nit/", headers=headers)).status_code == 404
+    assert (
+        await remote.get("/x", headers={"E2b-Sandbox-Id": made["sandboxID"]})
+    ).status_code == 400
+    assert (await remote.get("/x", headers=headers | {"E2b-Sandbox-Port": "0"})).status_code == 400
+    assert (
+        await remote.get("/x", headers=headers | {"E2b-Sandbox-Id": "nonsense"})
+    ).status_code == 400
+    await remote.delete(f"/sandboxes/{made['sandboxID']}")
+    gone = await remote.get("/health", headers=headers)
+    assert gone.status_code == 502
+    assert gone.json() == {
+        "sandboxId": made["sandboxID"],
+        "message": "The sandbox was not found",
+        "code": 502,
+    }
+
+
+async def test_edge_finds_the_sandbox_of_a_signed_url(remote):
+    from tupper.protocol.e2b import file_signature
+
+    await create(remote)
+    made = await create(remote)
+    signature = file_signature("a.txt", "read", "", made["envdAccessToken"])
+    query = {"path": "a.txt", "signature": signature}
+    answer = await remote.get(
+        "/files", params=query, headers={"X-Access-Token": made["envdAccessToken"]}
+    )
+    assert answer.json()["target"].startswith("/files?path=a.txt")
+    assert (await remote.get("/files", params=query | {"path": "b"})).status_code == 401
+
+
+async def test_TB087_kill_ends_streams_and_uploads(world, remote):
+    made = await create(remote)
+    ended = []
+
+    async def read_on():
+        async with remote.stream("GET", "/stream", headers=edge(made)) as answer:
+            async for _ in answer.aiter_raw():
+                started.release()
+
+    async def stream():
+        with pytest.raises(httpx2.HTTPError):
+            await read_on()
+        ended.append("stream")
+
+    async def upload():
+        async def body():
+            yield b"x"
+            started.release()
+            await asyncio.Event().wait()
+
+        with pytest.raises(httpx2.HTTPError):
+            await remote.post(
+                "/upload", headers=edge(made) | {"Content-Length": "99999999"}, content=body()
+            )
+        ended.append("upload")
+
+    started = asyncio.Semaphore(0)
+    tasks = [asyncio.create_task(stream()), asyncio.create_task(upload())]
+    for _ in range(10):
+        await started.acquire()
+    async with asyncio.timeout(5):
+        assert (await remote.delete(f"/sandboxes/{made['sandboxID']}")).status_code == 204
+        await asyncio.gather(tasks[0])
+    tasks[1].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert "stream" in ended
+
+
+async def drain(reader):
+    while await reader.read(1 << 16):
+        pass
+
+
+async def test_kill_resets_the_connection(world, http, remote):
+    made = await create(remote)
+    host, port = world.tcp.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    fields = "".join(f"{k}: {v}\r\n" for k, v in edge(made).items())
+    writer.write(f"GET /stream HTTP/1.1\r\nHost: x\r\n{fields}\r\n".encode())
+    await reader.readuntil(b"tick")
+    await http.delete(f"/sandboxes/{made['sandboxID']}")
+    with pytest.raises(ConnectionResetError):
+        await asyncio.wait_for(drain(reader), 5)
+    writer.close()
+
+
+async def test_edge_passes_upgrades(world, remote):
+    made = await create(remote)
+    host, port = world.tcp.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    fields = "".join(f"{k}: {v}\r\n" for k, v in edge(made).items())
+    writer.write(
+        f"GET /ws HTTP/1.1\r\nConnection: keep-alive, Upgrade\r\nUpgrade: echo\r\n{fields}\r\nearly".encode()
+    )
+    head = await reader.readuntil(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 101")
+    assert await reader.readexactly(5) == b"early"
+    writer.write(b"later")
+    assert await reader.readexactly(5) == b"later"
+    writer.write_eof()
+    assert await reader.read() == b""
+    writer.close()
+
+
+async def test_head_in_pieces_and_nonsense(world):
+    host, port = world.tcp.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    for byte in b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n":
+        writer.write(bytes([byte]))
+        await writer.drain()
+    assert (await reader.readline()).startswith(b"HTTP/1.1 204")
+    writer.close()
+    for nonsense in (
+        b"\x16\x03\x01" * 10 + b"\r\n\r\n",
+        b"A" * 70000,
+        b"GET / HTTP/1.1\r\n bad\r\n\r\n",
+    ):
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(nonsense)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 400")
+        writer.close()
+
+
+async def test_json_stream_of_a_pull_reports_errors(http):
+    answer = await http.post("/tupper/v1/images/pull", json={"reference": "missing"})
+    lines = [json.loads(line) for line in answer.text.splitlines()]
+    assert lines[-1]["event"] == "error"
+    assert lines[-1]["error"]["error_code"] == "image_not_found"
