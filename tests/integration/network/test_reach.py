@@ -2,6 +2,7 @@
 
 import socket
 import struct
+from pathlib import Path
 
 import pytest
 
@@ -161,6 +162,21 @@ async def test_TB035_a_name_server_on_the_hosts_loopback(lab, network, inside):
     fd = inside(guest)
     assert resolve(fd, guest.gateway) == PUBLIC
     assert attempt(fd, guest.gateway, 8080) == REFUSED
+
+
+@pytest.mark.parametrize("mode", ["1", "2"])
+async def test_a_host_that_filters_by_reverse_path(lab, network, inside, mode):
+    for name in ("all", "default", "eth0"):
+        Path(f"/proc/sys/net/ipv4/conf/{name}/rp_filter").write_text(mode)
+    lab.resolver(lab.host, "127.0.0.1", PUBLIC)
+    lab.serve(lab.internet, PUBLIC, 80)
+    lab.serve(lab.host, "127.0.0.1", 9999, b"loopback\n")
+    lab.resolvers = ("127.0.0.1",)
+    guest = await network.attach(SANDBOX, Policy(allow_host_ports=(9999,)))
+    fd = inside(guest)
+    assert attempt(fd, PUBLIC, 80) == b"hello\n"
+    assert attempt(fd, guest.gateway, 9999) == b"loopback\n"
+    assert resolve(fd, guest.gateway) == PUBLIC
 
 
 async def test_sandboxes_do_not_reach_each_other(lab, make_network, network, inside):
