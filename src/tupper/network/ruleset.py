@@ -22,6 +22,9 @@ from dataclasses import dataclass
 from tupper.network.policy import BUILT_IN_DENIALS, Verdicts
 
 LINK_PREFIX = "tp"  # every sandbox link of every engine
+# Connections that one sandbox may have open. The kernel's table of connections is one for the whole
+# host, often 65,536 to 262,144 entries; a guest that fills it would cut off everybody.
+FLOWS_MAX = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +152,7 @@ def _table_text(engine_id: str) -> str:
   set resolvers {{ type ipv4_addr; }}
   set guarded {{ type ifname; }}
   set own {{ type ipv4_addr; }}
+  set flows {{ type ipv4_addr; size 65535; flags dynamic; }}
   set built_in {{
     type ipv4_addr; flags interval;
     elements = {{ {", ".join(BUILT_IN_DENIALS)} }}
@@ -164,6 +168,7 @@ def _table_text(engine_id: str) -> str:
     ip option lsrr exists drop
     ip option ssrr exists drop
     ct direction reply ct state established,related accept
+    ct state new add @flows {{ ip saddr ct count over {FLOWS_MAX} }} goto refuse
     meta l4proto {{ tcp, udp }} th dport 53 ip saddr . ip daddr @dns_clients accept
     fib daddr type local ip saddr . tcp dport @host_ports accept
     icmp type echo-request fib daddr . iif type local accept

@@ -1,5 +1,6 @@
 """What a sandbox reaches and what it does not, on a host and an internet of our own."""
 
+import contextlib
 import socket
 import struct
 from pathlib import Path
@@ -20,7 +21,7 @@ from integration.network.lab import (
     run_in,
 )
 from tupper.core.errors import AlreadyExists, InvalidArgument, NotFound
-from tupper.network import Policy
+from tupper.network import Policy, ruleset
 
 REFUSED = "Connection refused"
 SANDBOX = "i" + "a" * 20
@@ -251,6 +252,29 @@ async def test_udp_is_refused_at_once_too(network, inside):
     for address in (PRIVATE, METADATA, HOST):
         with pytest.raises(ConnectionRefusedError):
             call_in(fd, ask, address)
+
+
+async def test_a_sandbox_cannot_fill_the_hosts_table_of_connections(
+    lab, network, inside, monkeypatch
+):
+    monkeypatch.setattr(ruleset, "FLOWS_MAX", 20)
+    listener = call_in(lab.internet, socket.create_server, (PUBLIC, 80))
+    greedy = inside(await network.attach(SANDBOX, Policy()))
+    other = inside(await network.attach(OTHER, Policy()))
+
+    def dial():
+        return socket.create_connection((PUBLIC, 80), timeout=4)
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(listener)
+        opened = [stack.enter_context(call_in(greedy, dial)) for _ in range(20)]
+        with pytest.raises(ConnectionRefusedError):
+            call_in(greedy, dial)
+        stack.enter_context(call_in(other, dial))
+        for client in opened[:5]:  # both ends close: room again
+            client.close()
+            listener.accept()[0].close()
+        stack.enter_context(call_in(greedy, dial))
 
 
 async def test_the_same_sandbox_twice_is_refused(network):
