@@ -77,6 +77,7 @@ class Namespaces(Network):
         self._attaching: set[str] = set()  # not for a sweep that comes in between
         self._leaving: list[ruleset.Member] = []
         self._may_have_table = True  # an earlier process may have left one
+        self._is_clean = False  # nothing of ours is on the host, as far as we know
 
     async def attach(self, sandbox_id: str, policy: Policy) -> Attachment:
         """See :meth:`Network.attach`."""
@@ -248,7 +249,7 @@ class Namespaces(Network):
     async def _admit(self, entry: Entry, uplinks: Collection[str]) -> None:
         """Let the sandbox's packets through: forwarding, our table, other firewalls."""
         async with self._lock:
-            self._may_have_table = True
+            self._is_clean = False
             guarded = self._forwarding.ensure(uplinks)
             servers = find_resolvers()
             if not servers:
@@ -274,6 +275,7 @@ class Namespaces(Network):
 
     async def _rebuild(self) -> None:
         """Make the table from what is written down, in one transaction."""
+        self._may_have_table = True
         servers = self._resolvers = find_resolvers()
         members = [entry.member(servers) for entry in self._state.entries()]
         await _run_nft(
@@ -348,19 +350,22 @@ class Namespaces(Network):
             if member not in self._leaving:
                 return
             leaving, self._leaving = self._leaving, []
-            if self._state.ids():  # otherwise the whole table goes, see _leave_if_last
+            # With the last one the whole table goes, see _leave_if_last.
+            if self._may_have_table and self._state.ids():
                 texts = (ruleset.render_remove(self._engine_id, member) for member in leaving)
                 await self._apply("".join(texts))
 
     async def _leave_if_last(self) -> None:
         """With the last sandbox the table, the rules in other firewalls and forwarding go."""
         async with self._lock:
-            if self._state.ids() or not self._may_have_table:
+            if self._state.ids() or self._is_clean:
                 return
             self._resolvers = None
             await _run_nft(ruleset.render_delete_table(self._engine_id))
+            self._may_have_table = False
             await self._firewalls.remove()
-            self._may_have_table = not self._forwarding.release()
+            # Not yet, while a link of another engine, or one that is just removed, is there.
+            self._is_clean = self._forwarding.release()
 
 
 def find_uplinks() -> frozenset[str]:
