@@ -47,10 +47,12 @@ class Reply:
 
     Args:
         response: of httpx2, not yet read.
+        owner: kept alive as long as the answer, since its connections close with it.
     """
 
-    def __init__(self, response: httpx2.Response) -> None:
+    def __init__(self, response: httpx2.Response, owner: Http) -> None:
         self._response = response
+        self._owner = owner
         self._chunks = response.iter_raw()
         self.status = response.status_code
         self.headers = {name.lower(): value for name, value in response.headers.items()}
@@ -116,7 +118,7 @@ class Http:
             timeout=httpx2.Timeout(ask.timeout_s, connect=CONNECT_TIMEOUT_S),
         )
         with _translated():
-            return Reply(client.send(request, stream=True))
+            return Reply(client.send(request, stream=True), self)
 
     def call(self, ask: Ask, body: Body = None, *, limit: int = BODY_MAX) -> Answer:
         """Send a request and return the whole answer."""
