@@ -15,6 +15,7 @@ from tupper.core.sandbox import SandboxRecord
 from tupper.core.select import select
 from tupper.core.settings import Settings
 from tupper.engine.parts import Forward, Parts
+from tupper.engine.recipes import RecipeBuilder
 from tupper.guest import Agent, claim_socket, dial, find_agent_binary
 from tupper.images import Images, Templates, make_disk
 from tupper.network import Policy
@@ -31,9 +32,10 @@ def find_parts(paths: Paths, settings: Settings, engine_id: str) -> Parts:
     """
     images = Images(paths.data, paths.cache, id_map=None if os.geteuid() == 0 else "unshare")
 
+    builder = RecipeBuilder()
     return Parts(
         images=images,
-        templates=Templates(images, recipe_dirs(paths)),
+        templates=Templates(images, recipe_dirs(paths), builder=builder),
         network=find_network(engine_id, paths.data),
         backends=load_backends(
             paths.data, engine_id, settings.backends, entry_points=_entry_points()
@@ -46,6 +48,7 @@ def find_parts(paths: Paths, settings: Settings, engine_id: str) -> Parts:
         agent_binary=find_agent_binary,
         policy=policy_of,
         dial=dial,
+        bind=builder.bind,
     )
 
 
