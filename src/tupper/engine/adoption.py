@@ -69,6 +69,8 @@ async def _adopt(context: Context, watch: Watch, record: SandboxRecord) -> None:
 def _dead_because(context: Context, record: SandboxRecord) -> ExitReason | None:
     if record.boot_id != context.boot_id:
         return ExitReason(EndReason.HOST_REBOOTED, "the host was started again")
+    if record.purpose:
+        return ExitReason(EndReason.START_FAILED, "the background process ended during a build")
     if record.state is State.STARTING:
         detail = "the background process ended while it was started"
         return ExitReason(EndReason.START_FAILED, detail)

@@ -243,7 +243,7 @@ def _reserve(context: Context, sandbox_id: str) -> Sandbox:
         id=sandbox_id,
         state=State.STARTING,
         token=new_token(),
-        template="build",
+        purpose="build",
         created_at=time.time(),
         cpus=limits.cpus,
         memory_mib=max(limits.memory_mib, 2048),
