@@ -1,6 +1,8 @@
 """What a sandbox could leave behind on this host, as a set of names."""
 
+import contextlib
 import os
+import sqlite3
 import time
 from pathlib import Path
 
@@ -19,12 +21,23 @@ def host_traces():
     }
     found |= {f"loop {file}" for file in loop_files() if file.startswith(home)}
     found |= {f"socket {p.name}" for p in (paths.runtime / "s").glob("*.sock")}
-    engine_id = read(paths.data / "engine-id").strip()
-    if engine_id:
+    if engine_id := find_engine_id(paths.data / "tupper.db"):
         found |= {f"netns {p.name}" for p in entries("/run/netns") if engine_id in p.name}
         found |= {f"link {p.name}" for p in entries("/sys/class/net") if engine_id in p.name}
         found |= {f"cgroup {p}" for p in cgroups() if engine_id in p.name}
     return found
+
+
+def find_engine_id(store):
+    """The id that is part of every host-wide name of our engine; empty before its first start."""
+    if not store.exists():
+        return ""
+    with contextlib.closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as db:
+        try:
+            rows = db.execute("SELECT value FROM engine WHERE key = 'id'").fetchall()
+        except sqlite3.OperationalError:
+            return ""
+    return rows[0][0] if rows else ""
 
 
 def settle(before):

@@ -7,8 +7,7 @@ does not fit is not our failure: it is listed as unusable, with the reason.
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable
 
 from tupper.core.backend import Backend, BackendContext, Machine, MachinePlan, MachineRecord, Probe
 from tupper.core.errors import BackendUnavailable
@@ -47,25 +46,20 @@ class BrokenBackend(Backend):
 
 
 def load_backends(
-    data_dir: Path,
-    engine_id: str,
-    settings: Mapping[str, Mapping[str, object]],
+    context_for: Callable[[str], BackendContext],
     *,
     entry_points: Iterable[importlib.metadata.EntryPoint] | None = None,
 ) -> dict[str, Backend]:
     """One backend object for each installed backend, by name.
 
     Args:
-        data_dir: the engine's data directory.
-        engine_id: its id.
-        settings: backend name → the user's settings for it.
+        context_for: what a backend of this name may know.
         entry_points: instead of the installed ones.
     """
     points = importlib.metadata.entry_points(group=GROUP) if entry_points is None else entry_points
     out: dict[str, Backend] = {}
     for point in points:
-        context = BackendContext(data_dir, engine_id, settings.get(point.name, {}))
-        out.setdefault(point.name, load_backend(point, context))
+        out.setdefault(point.name, load_backend(point, context_for(point.name)))
     return out
 
 
@@ -79,9 +73,9 @@ def load_backend(point: importlib.metadata.EntryPoint, context: BackendContext) 
         found: object = point.load()
         if not (isinstance(found, type) and issubclass(found, Backend)):
             return BrokenBackend(point.name, f"{point.value} is not a tupper backend")
-        made: object = found(context)  # type: ignore[call-arg]
+        made = found(context)  # type: ignore[call-arg]
     except Exception as error:  # noqa: BLE001 (whatever a foreign module raises when imported)
         return BrokenBackend(point.name, f"{point.value}: {type(error).__name__}: {error}")
-    if not isinstance(made, Backend) or made.name != point.name:
+    if made.name != point.name:
         return BrokenBackend(point.name, f"{point.value} does not call itself {point.name!r}")
     return made

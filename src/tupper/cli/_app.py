@@ -13,6 +13,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -114,9 +115,9 @@ class LazyGroup(click.Group):
 def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001
     if not wanted or ctx.resilient_parsing:
         return
-    from importlib.metadata import version  # noqa: PLC0415
+    import tupper  # noqa: PLC0415
 
-    _output.result(f"tupper {version('tupper')}")
+    _output.result(f"tupper {tupper.__version__}")
     ctx.exit()
 
 
@@ -142,6 +143,9 @@ def root(ctx: click.Context, debug: bool) -> None:  # noqa: FBT001
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """The ``tupper`` command."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), _leave)
     code = _run(arguments)
     try:
         sys.stdout.flush()
@@ -150,6 +154,11 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = code or 1
     sys.exit(code)
+
+
+def _leave(number: int, _: object) -> NoReturn:
+    """End as after Ctrl-C: what was begun is undone on the way out."""
+    raise SystemExit(128 + number)
 
 
 def _run(arguments: list[str]) -> int:

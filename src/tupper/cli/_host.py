@@ -6,6 +6,7 @@ The only place of the command line that talks to the layers below the server: ``
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 
+# Backends whose programs can be fetched. Imported when they are: doctor needs none of it.
+_SETUPS = {"gvisor": "tupper.backends.gvisor.setup"}
+
 
 def context_for(name: str) -> BackendContext:
     """What a backend is told. Probes name nothing on the host after the engine."""
@@ -32,15 +36,15 @@ def context_for(name: str) -> BackendContext:
 
 async def probe_backends() -> list[Probe]:
     """Ask every installed backend, the strongest usable one first."""
-    from tupper.backends import registry  # noqa: PLC0415 - see the module
+    from tupper.backends.registry import load_backends  # noqa: PLC0415 - see the module
 
-    probes = [await _probe(name, kind) for name, kind in registry.find_backends().items()]
+    probes = [await _probe(name, backend) for name, backend in load_backends(context_for).items()]
     return sorted(probes, key=lambda p: -p.isolation.strength if p.isolation else 0)
 
 
-async def _probe(name: str, kind: Callable[[BackendContext], Backend]) -> Probe:
+async def _probe(name: str, backend: Backend) -> Probe:
     try:
-        return await kind(context_for(name)).probe()
+        return await backend.probe()
     except TupperError as error:
         return Probe(name, usable=False, reason=error.message, remedy=error.hint or "")
 
@@ -51,13 +55,11 @@ async def set_up_backends(say: Say) -> None:
     Errors:
         BackendUnavailable: none is usable afterwards; the text has the reason of each.
     """
-    from tupper.backends import registry  # noqa: PLC0415 - see the module
-
     failures: list[str] = []
     hint: str | None = None
-    for name, set_up in registry.find_setups().items():
+    for name, module in _SETUPS.items():
         try:
-            said = await set_up(context_for(name), progress=say)
+            said = await importlib.import_module(module).setup(context_for(name), progress=say)
         except TupperError as error:
             failures.append(f"{name}: {error.message}")
             hint = hint or error.hint

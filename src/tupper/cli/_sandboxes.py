@@ -29,7 +29,7 @@ def attach(sandbox: str) -> Sandbox:
         SandboxNotFoundException: none of this name runs; the hint names close ones.
     """
     try:
-        return Sandbox.connect(sandbox, timeout=_NO_EXTENSION_S)
+        return Sandbox.connect(sandbox_id=sandbox, timeout=_NO_EXTENSION_S)
     except SandboxNotFoundException as missing:
         raise _with_guess(missing, sandbox) from missing
 
@@ -37,7 +37,7 @@ def attach(sandbox: str) -> Sandbox:
 async def attach_async(sandbox: str) -> AsyncSandbox:
     """:func:`attach` for verbs that do several things at once."""
     try:
-        return await AsyncSandbox.connect(sandbox, timeout=_NO_EXTENSION_S)
+        return await AsyncSandbox.connect(sandbox_id=sandbox, timeout=_NO_EXTENSION_S)
     except SandboxNotFoundException as missing:
         raise _with_guess(missing, sandbox) from missing
 

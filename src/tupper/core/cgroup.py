@@ -22,9 +22,12 @@ from pathlib import Path
 _PERIOD_US = 100_000
 _PARENT = "tupper"
 _POLL_S = 0.002
-# $1 is how many files follow; our pid goes into each, and what is left is the program.
+# $1 is how many files follow; our pid goes into each, and what is left is the program. All that it
+# starts is the kernel's first choice when the group is out of memory; the program itself may be set
+# back to 0 afterwards (which needs no privilege, as it was there before). Source: proc(5).
 _JOIN = (
-    'echo 500 >/proc/self/oom_score_adj; n=$1; shift; while [ "$n" -gt 0 ]; do echo $$ >"$1" || exit 125; shift; n=$((n-1)); done; '
+    "echo 500 >/proc/self/oom_score_adj; n=$1; shift; "
+    'while [ "$n" -gt 0 ]; do echo $$ >"$1" || exit 125; shift; n=$((n-1)); done; '
     'exec "$@"'
 )
 
@@ -96,28 +99,33 @@ class Cgroup:
     paths: tuple[Path, ...]
 
     @classmethod
+    def named(cls, hierarchy: Hierarchy, name: str) -> Cgroup:
+        """The group of this name, which may not exist."""
+        roots = [hierarchy.roots["memory"], *hierarchy.roots.values()]
+        return cls(hierarchy.version, tuple(dict.fromkeys(r / _PARENT / name for r in roots)))
+
+    @classmethod
     def create(cls, hierarchy: Hierarchy, name: str, limits: Limits) -> Cgroup:
         """Make a group with limits.
 
         Raises:
             OSError: the hierarchy cannot be written to.
         """
-        parents = dict.fromkeys(root / _PARENT for root in hierarchy.roots.values())
-        ordered = sorted(parents, key=lambda parent: parent != hierarchy.roots["memory"] / _PARENT)
-        group = cls(hierarchy.version, tuple(parent / name for parent in ordered))
+        group = cls.named(hierarchy, name)
         try:
             for path in group.paths:
                 path.parent.mkdir(exist_ok=True)
                 if hierarchy.version == 2:  # children get a controller only if parents pass it on
                     _delegate((path.parent.parent, path.parent))
                 path.mkdir(exist_ok=True)
-            group._limit(limits)
+            group.limit(limits)
         except BaseException:
             group.remove()
             raise
         return group
 
-    def _limit(self, limits: Limits) -> None:
+    def limit(self, limits: Limits) -> None:
+        """Set the limits."""
         memory, cpu = self.paths[0], self._with("cpu.max", "cpu.cfs_quota_us")
         if limits.memory_bytes is not None:
             name = "memory.max" if self.version == 2 else "memory.limit_in_bytes"
@@ -143,6 +151,8 @@ class Cgroup:
 
     def joining(self, argv: Sequence[str]) -> list[str]:
         """A command line that enters the group and then becomes ``argv``.
+
+        What it starts is the first to be ended when memory is short.
 
         The shell is there because a group of version 2 takes whole processes only, and nothing
         may run between fork and exec in a program with threads.

@@ -253,7 +253,8 @@ class _File:
         parts = cast("list[object]", item) if isinstance(item, list) else []
         if parts and isinstance(parts[0], str):
             return (self._anchor(parts[0], where), *parts[1:])
-        raise self.fail(f"{where}: {item!r} is neither 'host:guest[:ro]' nor a list of these")
+        shown = repr(cast("object", item))
+        raise self.fail(f"{where}: {shown} is neither 'host:guest[:ro]' nor a list of these")
 
     def _anchor(self, host: str, where: str) -> str:
         base = self.path.parent.resolve()

@@ -27,11 +27,11 @@ _MACOS: tuple[tuple[str, Isolation], ...] = (
 )
 
 
-def select(
+def choose(
     probes: Sequence[Probe],
-    *,
     wanted: str = "",
     min_isolation: Isolation | None = None,
+    *,
     platform: str = sys.platform,
 ) -> Probe:
     """The probe of the backend to use.

@@ -12,6 +12,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import os
 import shutil
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
@@ -47,6 +48,7 @@ STEP_S = 3600.0
 _STOP_S = 15.0
 _CHUNK = 256 * 1024
 _BODY_MAX = 1024 * 1024
+_KEPT = ".tupper-build"
 OnOutput = Callable[[bytes], None]
 
 
@@ -216,6 +218,7 @@ async def open_workshop(
     place.mkdir(mode=0o700, parents=True)
     try:
         merged = await mount_overlay(place, lowers)
+        _keep_tmp(merged)
         sandbox = _reserve(context, sandbox_id)
         try:
             ground = Rootfs("", merged, config)
@@ -226,10 +229,31 @@ async def open_workshop(
         finally:
             await asyncio.shield(_end(context, sandbox))
         await unmount_below(place)
+        _keep_tmp(place / "upper", undo=True)
         if keep_at is not None:
             (place / "upper").rename(keep_at)
     finally:
         await asyncio.shield(_clear(place))
+
+
+def _keep_tmp(root: Path, *, undo: bool = False) -> None:
+    """Put a directory into /tmp, or take it away again.
+
+    gVisor lays a file system in memory over a /tmp that is empty, and a build's files there would
+    be gone after its step. The tree may be hostile: no link in it is followed.
+    """
+    flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    with contextlib.suppress(OSError):
+        top = os.open(root, flags)
+        try:
+            tmp = os.open("tmp", flags, dir_fd=top)
+            try:
+                change = os.rmdir if undo else os.mkdir
+                change(_KEPT, dir_fd=tmp)
+            finally:
+                os.close(tmp)
+        finally:
+            os.close(top)
 
 
 def build_directory(context: Context) -> Path:

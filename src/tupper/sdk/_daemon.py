@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
+import selectors
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tupper.core.paths import Paths, make_private
@@ -38,39 +39,73 @@ def start(paths: Paths, *, timeout_s: float = START_TIMEOUT_S) -> None:
         with log.open("ab") as output:
             process = spawn_detached(
                 [sys.executable, "-m", "tupper.server", "--background", *ready_option],
-                env=dict(os.environ),
+                env=_environment(),
                 log=output,
                 pass_fds=(child_end,),
             )
         os.close(child_end)
         child_end = -1
-        _wait_ready(ready, deadline)
+        said = _wait_ready(ready, deadline)
     finally:
         os.close(ready)
         if child_end >= 0:
             os.close(child_end)
-    while not answers(paths):
-        if process.poll() is not None and time.monotonic() > deadline - timeout_s + 5.0:
-            break
-        if time.monotonic() > deadline:
-            break
-        time.sleep(0.02)
-    else:
-        process.returncode = process.returncode or 0  # it is init's child now, not ours to reap
+    left = not said and _has_left(process.poll)
+    process.returncode = process.returncode or 0  # init reaps it, or it has left
+    if said.startswith("ready") or wait_answer(paths, timeout_s=1.0 if left else timeout_s):
         return
+    reason = said.removeprefix("error").strip()
     raise UnavailableException(
-        f"the background process did not answer within {timeout_s:g} s{_last_words(log)}",
+        f"the background process did not start: {reason}"
+        if reason
+        else f"the background process did not answer within {timeout_s:g} s{_last_words(log)}",
         code="daemon_unavailable",
         hint=f"its log is {log}; `tupper serve` runs it in the foreground",
     )
 
 
-def _wait_ready(fd: int, deadline: float) -> None:
-    """Until the process says that it is ready, or closes the pipe by leaving."""
-    with contextlib.suppress(OSError):
-        remaining = max(0.0, deadline - time.monotonic())
-        if select.select([fd], [], [], remaining)[0]:
-            os.read(fd, 64)
+def _wait_ready(fd: int, deadline: float) -> str:
+    """What the process says: ``ready URL``, ``error TEXT``, or nothing if it leaves or is late."""
+    said = b""
+    with contextlib.suppress(OSError), selectors.DefaultSelector() as selector:
+        selector.register(fd, selectors.EVENT_READ)
+        while selector.select(max(0.0, deadline - time.monotonic())):
+            piece = os.read(fd, 4096)
+            said += piece
+            if not piece or b"\n" in piece:
+                break
+    return said.decode(errors="replace").strip()
+
+
+def _has_left(poll: Callable[[], int | None]) -> bool:
+    """Whether it is gone; it closed the pipe, so it will be soon if it is not staying."""
+    deadline = time.monotonic() + 1.0
+    while poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return poll() is not None
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with PYTHONPATH absolute: the process works in another directory."""
+    env = dict(os.environ)
+    if search := env.get("PYTHONPATH"):
+        parts = [str(Path(part).absolute()) for part in search.split(os.pathsep) if part]
+        env["PYTHONPATH"] = os.pathsep.join(parts)
+    return env
+
+
+def wait_answer(paths: Paths, *, timeout_s: float) -> bool:
+    """Wait until something answers: perhaps not the process that we started.
+
+    Returns:
+        Whether that came true in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not answers(paths):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def answers(paths: Paths) -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Generic
 from tupper.protocol import envd
 from tupper.sdk._shared.errors import SandboxException
 from tupper.sdk._shared.output import MAX_OUTPUT_BYTES
-from tupper.sdk._shared.result import Collector, Piece
+from tupper.sdk._shared.result import Collector, Output, Piece
 from tupper.sdk._shared.types import CommandResult, FilesystemEvent, OutputT
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class _Pump:
         self.stream = stream
         self.is_followed = False
         self._limit = limit
-        self._queue: deque[envd.ProcessData | envd.ProcessEnd] = deque()
+        self._queue: deque[Output | envd.ProcessEnd] = deque()
         self._size = 0
         self._lost: dict[envd.Stream, int] = {}
         self._failure: Exception | None = None
@@ -61,7 +61,7 @@ class _Pump:
         )
         self._thread.start()
 
-    def next(self) -> envd.ProcessData | envd.ProcessEnd:
+    def next(self) -> Output | envd.ProcessEnd:
         """The next event; waits for it."""
         with self._changed:
             while not self._queue:
@@ -76,7 +76,7 @@ class _Pump:
                 return event
             self._size -= len(event.data)
             if gap := self._lost.pop(event.stream, 0):
-                return envd.ProcessData(event.stream, event.data, event.offset, event.gap + gap)
+                return Output(event.stream, event.data, event.gap + gap)
             return event
 
     def abort(self) -> None:
@@ -109,12 +109,12 @@ class _Pump:
                 self._ended = True
                 self._changed.notify_all()
 
-    def _put(self, event: envd.ProcessData | envd.ProcessEnd) -> None:
+    def _put(self, event: Output | envd.ProcessEnd) -> None:
         with self._changed:
             while self.is_followed and self._size > _AHEAD_BYTES and not self._ended:
                 self._changed.wait()
             self._queue.append(event)
-            if isinstance(event, envd.ProcessData):
+            if isinstance(event, Output):
                 self._size += len(event.data)
             while self._size > self._limit and not self.is_followed:
                 self._drop()
@@ -126,7 +126,7 @@ class _Pump:
         self._queue.rotate(-middle)
         event = self._queue.popleft()
         self._queue.rotate(middle)
-        if isinstance(event, envd.ProcessData):
+        if isinstance(event, Output):
             self._size -= len(event.data)
             self._lost[event.stream] = self._lost.get(event.stream, 0) + len(event.data) + event.gap
 

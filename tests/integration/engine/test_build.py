@@ -58,6 +58,7 @@ FROM ${BASE}
 ARG V=1
 ENV GREETING="hello $V"
 USER root
+RUN echo kept > /tmp/kept
 WORKDIR /app/data
 COPY src /app/src
 COPY src/a.txt /app/renamed.txt
@@ -81,27 +82,41 @@ def test_whole_dockerfile(host, http, context):
     build(http, WHOLE, context=context, buildArgs={"V": "5"})
     seen = inside(
         http,
-        "id -un; pwd; echo $GREETING; cat /two.txt /dir/one.txt /app/heredoc out /app/renamed.txt;"
+        "cat /tmp/kept; ls -A /tmp; id -un; pwd; echo $GREETING; cat /two.txt /dir/one.txt /app/heredoc out /app/renamed.txt;"
         " echo; ls /app/src/sub /app/exec-form /unpacked; ls /ctx; stat -c %a /app/private/a.txt;"
         " readlink /app/src/link; ls -d /homes/user",
     )
     assert seen.split() == [
-        *("user", "/app/data", "hello", "5", "from-one", "from-one", "hi", "hello", "5"),
+        *(
+            "kept",
+            "kept",
+            "user",
+            "/app/data",
+            "hello",
+            "5",
+            "from-one",
+            "from-one",
+            "hi",
+            "hello",
+            "5",
+        ),
         *("hello", "5", "a", "/app/exec-form", "/app/src/sub:", "new", "/unpacked:", "packed"),
         *("src", "x.tar.gz", "600", "/etc/hostname", "/homes/user"),
     ]
     again = build(http, WHOLE, context=context, buildArgs={"V": "5"})
-    assert text_of(again).count("unchanged") == 13
+    assert text_of(again).count("unchanged") == 14
     (context / "src" / "a.txt").write_text("changed")
     third = build(http, WHOLE, context=context, buildArgs={"V": "5"})
-    assert text_of(third).count("unchanged") == 2
+    assert text_of(third).count("unchanged") == 3
     assert inside(http, "cat /app/renamed.txt") == "changed"
     assert host.leftovers() == []
     assert not list((host.paths.data / "build").glob("tmp-*"))
 
 
 def test_failed_step_names_its_line_and_leaves_nothing(host, http):
-    events = build(http, "FROM minimal\nUSER root\nRUN echo why >&2; exit 3\n", ok=False, name="broken")
+    events = build(
+        http, "FROM minimal\nUSER root\nRUN echo why >&2; exit 3\n", ok=False, name="broken"
+    )
     error = events[-1]["error"]
     assert error["error_code"] == "template_error"
     assert "line 3" in error["message"]
@@ -144,7 +159,10 @@ RUN rm -rf /target /up
     assert (outside / "precious").read_text() == "host's own"
     assert [p.name for p in outside.iterdir()] == ["precious"]
     for source in ("/leak", "/leakdir/precious"):
-        steal = text.split("FROM minimal\n", 1)[0] + f"FROM minimal AS two\nFROM minimal\nCOPY --from=one {source} /got\n"
+        steal = (
+            text.split("FROM minimal\n", 1)[0]
+            + f"FROM minimal AS two\nFROM minimal\nCOPY --from=one {source} /got\n"
+        )
         events = build(http, steal, name="thief", ok=False)
         assert "host's own" not in text_of(events)
 
@@ -166,13 +184,19 @@ def test_recipe_that_starts_from_another_template(host, http):
         'description = "x"\nfrom = "minimal"\ncommands = ["echo made > /etc/made"]\n'
         '[config]\nuser = "user"\nenv = { PATH = "/usr/bin:/bin" }\n'
     )
-    assert inside(http, "cat /etc/motd /etc/made; id -un", name="derived").split() == ["welcome", "made", "user"]
+    assert inside(http, "cat /etc/motd /etc/made; id -un", name="derived").split() == [
+        "welcome",
+        "made",
+        "user",
+    ]
     assert host.leftovers() == []
 
 
 def test_kill_9_during_a_build_leaves_nothing_after_the_next_start(host, http):
     text = "FROM minimal\nUSER root\nRUN echo started; sleep 60\n"
-    with http.stream("POST", "/tupper/v1/templates", json={"name": "cut", "dockerfile": text}) as answer:
+    with http.stream(
+        "POST", "/tupper/v1/templates", json={"name": "cut", "dockerfile": text}
+    ) as answer:
         for line in answer.iter_lines():
             if "started" in json.loads(line)["message"].split():
                 break

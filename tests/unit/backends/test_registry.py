@@ -7,7 +7,7 @@ import pytest
 
 from tupper.backends.gvisor import GVisor
 from tupper.backends.registry import GROUP, load_backends
-from tupper.core.backend import Backend, Probe
+from tupper.core.backend import Backend, BackendContext, Probe
 from tupper.core.errors import BackendUnavailable
 
 
@@ -41,9 +41,13 @@ def module(monkeypatch):
     monkeypatch.setitem(sys.modules, "some_plugin", module)
 
 
+def contexts(**settings):
+    return lambda name: BackendContext(Path("/data"), "e1", settings.get(name, {}))
+
+
 def load(name, value, **settings):
     point = importlib.metadata.EntryPoint(name, value, GROUP)
-    return load_backends(Path("/data"), "e1", settings, entry_points=[point])[name]
+    return load_backends(contexts(**settings), entry_points=[point])[name]
 
 
 async def test_plugin_gets_its_settings(module):
@@ -76,14 +80,12 @@ async def test_bad_settings_do_not_hide_other_backends(module):
         importlib.metadata.EntryPoint("gvisor", "tupper.backends.gvisor:GVisor", GROUP),
         importlib.metadata.EntryPoint("good", "some_plugin:Good", GROUP),
     ]
-    found = load_backends(
-        Path("/data"), "e1", {"gvisor": {"platfrom": "x"}}, entry_points=points
-    )
+    found = load_backends(contexts(gvisor={"platfrom": "x"}), entry_points=points)
     assert "platfrom" in (await found["gvisor"].probe()).reason
     assert isinstance(found["good"], Good)
 
 
-def test_gvisor_is_a_backend(tmp_path):
+def test_gvisor_is_a_backend():
     point = importlib.metadata.EntryPoint("gvisor", "tupper.backends.gvisor:GVisor", GROUP)
-    found = load_backends(tmp_path, "e1", {}, entry_points=[point])
+    found = load_backends(contexts(), entry_points=[point])
     assert isinstance(found["gvisor"], GVisor)

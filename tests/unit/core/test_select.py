@@ -2,7 +2,7 @@ import pytest
 
 from tupper.core.backend import Isolation, Probe
 from tupper.core.errors import BackendNotFound, BackendUnavailable
-from tupper.core.select import select
+from tupper.core.select import choose
 
 HARD, EMU, USER = Isolation.HARDWARE_VM, Isolation.EMULATED_VM, Isolation.USER_KERNEL
 
@@ -15,7 +15,12 @@ def no(name: str, reason: str = "not here", remedy: str = "") -> Probe:
     return Probe(name, usable=False, reason=reason, remedy=remedy)
 
 
-FC, KVM, TCG, GV = yes("firecracker", HARD), yes("qemu", HARD), yes("qemu", EMU), yes("gvisor", USER)
+FC, KVM, TCG, GV = (
+    yes("firecracker", HARD),
+    yes("qemu", HARD),
+    yes("qemu", EMU),
+    yes("gvisor", USER),
+)
 
 
 @pytest.mark.parametrize(
@@ -38,12 +43,12 @@ FC, KVM, TCG, GV = yes("firecracker", HARD), yes("qemu", HARD), yes("qemu", EMU)
     ],
 )
 def test_choice(probes, wanted, least, chosen):
-    assert select(probes, wanted=wanted, min_isolation=least, platform="linux") == chosen
+    assert choose(probes, wanted=wanted, min_isolation=least, platform="linux") == chosen
 
 
 def test_order_on_macos():
     probes = [KVM, yes("apple", HARD)]
-    assert select(probes, platform="darwin").backend == "apple"
+    assert choose(probes, platform="darwin").backend == "apple"
 
 
 @pytest.mark.parametrize(
@@ -51,17 +56,38 @@ def test_order_on_macos():
     [
         ([GV], "gvisr", None, BackendNotFound, "gvisr", "gvisor"),
         ([GV], "zzz", None, BackendNotFound, "zzz", "installed: gvisor"),
-        ([no("gvisor", "too old", "run: tupper setup")], "gvisor", None, BackendUnavailable, "too old", "setup"),
+        (
+            [no("gvisor", "too old", "run: tupper setup")],
+            "gvisor",
+            None,
+            BackendUnavailable,
+            "too old",
+            "setup",
+        ),
         ([GV, FC], "gvisor", HARD, BackendUnavailable, "weaker", "min_isolation"),
         ([GV], "", HARD, BackendUnavailable, "strongest is gvisor", "min_isolation"),
-        ([GV, no("firecracker", "no kvm", "load kvm")], "", HARD, BackendUnavailable, "hardware-vm", "load kvm"),
-        ([no("gvisor", "a"), no("qemu", "b")], "", None, BackendUnavailable, "gvisor: a; qemu: b", "setup"),
+        (
+            [GV, no("firecracker", "no kvm", "load kvm")],
+            "",
+            HARD,
+            BackendUnavailable,
+            "hardware-vm",
+            "load kvm",
+        ),
+        (
+            [no("gvisor", "a"), no("qemu", "b")],
+            "",
+            None,
+            BackendUnavailable,
+            "qemu: b; gvisor: a",
+            "setup",
+        ),
         ([], "", None, BackendUnavailable, "none is installed", "setup"),
         ([Probe("liar", usable=True)], "liar", None, BackendUnavailable, "liar", None),
     ],
 )
 def test_refusal(probes, wanted, least, error, text, hint):
     with pytest.raises(error) as caught:
-        select(probes, wanted=wanted, min_isolation=least, platform="linux")
+        choose(probes, wanted=wanted, min_isolation=least, platform="linux")
     assert text in caught.value.message
     assert hint is None or hint in (caught.value.hint or "")

@@ -23,7 +23,7 @@ from tupper.backends.gvisor.bundle import (
     render_meminfo,
 )
 from tupper.backends.gvisor.launch import Launch, launch
-from tupper.backends.gvisor.machine import GVisorMachine, Remains
+from tupper.backends.gvisor.machine import GVisorMachine, remains_of
 from tupper.backends.gvisor.options import Options, Platform, parse_options
 from tupper.backends.gvisor.probing import Found, Prober
 from tupper.backends.gvisor.skeleton import build_skeleton, sudo_places
@@ -88,16 +88,15 @@ class GVisor(Backend):
         return machine
 
     async def _start(self, plan: MachinePlan, found: Found, platform: Platform) -> Machine:
-        layout = Layout(plan.directory / "machine")
-        remains = Remains(layout, None)
+        remains = remains_of(plan.directory, plan.host_name)
+        layout = remains.layout
         try:
-            cgroup = self._make_group(plan)
-            remains = replace(remains, cgroup=cgroup)
+            self._make_group(plan)
             what = self._prepare(plan, layout, found.runsc or Path(), platform)
-            if cgroup is not None:
-                what = replace(what, argv=cgroup.joining(what.argv))
+            if remains.cgroup is not None:
+                what = replace(what, argv=remains.cgroup.joining(what.argv))
             await launch(what)
-            return GVisorMachine(self._record(plan, layout, found, cgroup))
+            return GVisorMachine(self._record(plan, layout, found))
         except BaseException as error:
             words = remains.last_words()
             await remains.remove()
@@ -106,12 +105,11 @@ class GVisor(Backend):
             said = _without_host_paths(words or str(error), plan)
             raise MachineFailed(f"gvisor did not start: {said}") from error
 
-    def _make_group(self, plan: MachinePlan) -> Cgroup | None:
+    def _make_group(self, plan: MachinePlan) -> None:
         hierarchy = find_hierarchy()
-        if hierarchy is None or os.geteuid() != 0:
-            return None
-        limits = Limits((plan.memory_mib + _HEADROOM_MIB) << 20, plan.cpus)
-        return Cgroup.create(hierarchy, plan.host_name, limits)
+        if hierarchy is not None and os.geteuid() == 0:
+            limits = Limits((plan.memory_mib + _HEADROOM_MIB) << 20, plan.cpus)
+            Cgroup.create(hierarchy, plan.host_name, limits)
 
     def _prepare(
         self, plan: MachinePlan, layout: Layout, runsc: Path, platform: Platform
@@ -141,9 +139,7 @@ class GVisor(Backend):
             timeout_s=_START_TIMEOUT_S,
         )
 
-    def _record(
-        self, plan: MachinePlan, layout: Layout, found: Found, cgroup: Cgroup | None
-    ) -> MachineRecord:
+    def _record(self, plan: MachinePlan, layout: Layout, found: Found) -> MachineRecord:
         sandbox, gofer = _read_pids(layout, plan.sandbox_id)
         for pid in (sandbox, gofer):
             with contextlib.suppress(OSError):
@@ -158,16 +154,13 @@ class GVisor(Backend):
             start_ticks=ticks,
             agent=AgentAddress("unix", path=str(layout.shared / SOCKET_NAME)),
             data={
-                "directory": str(layout.base),
-                "cgroup": [str(path) for path in cgroup.paths] if cgroup else [],
-                "cgroup_version": cgroup.version if cgroup else 0,
+                "directory": str(plan.directory),
+                "host_name": plan.host_name,
                 "gofer_pid": gofer,
                 "gofer_ticks": start_ticks(gofer) or 0,
                 "memory_mib": plan.memory_mib,
                 "disk": str(plan.disk_image or ""),
                 "runsc": str(found.runsc),
-                "shared_dir": str(layout.shared),
-                "claim_path": str(layout.claimed),
             },
         )
 

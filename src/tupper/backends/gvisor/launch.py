@@ -74,9 +74,7 @@ def _launch(what: Launch) -> None:
     if what.lower is not None:
         linux.bind(what.lower, layout.lower, read_only=True)
         os.chdir(layout.base)  # this thread's alone; short names need no escaping
-        linux.mount(
-            "overlay", "root", "overlay", flags=linux.MS_RDONLY, data=_OVERLAY_OPTIONS
-        )
+        linux.mount("overlay", "root", "overlay", flags=linux.MS_RDONLY, data=_OVERLAY_OPTIONS)
     if what.disk_image is None:
         _run(what)
         return
@@ -97,9 +95,7 @@ def hide_network_sysctls() -> None:
 def _run(what: Launch) -> None:
     # Appending, because runsc writes at its own offset and the guest can write here too.
     with what.layout.output.open("ab") as output:
-        run_sync(
-            what.argv, timeout_s=what.timeout_s, env=minimal_env(), output=output
-        )
+        run_sync(what.argv, timeout_s=what.timeout_s, env=minimal_env(), output=output)
 
 
 async def in_thread(work: Callable[[], _T]) -> _T:

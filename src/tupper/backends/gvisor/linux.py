@@ -14,7 +14,7 @@ import errno
 import fcntl
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 CLONE_NEWNS = 0x00020000
@@ -48,7 +48,7 @@ def _check(result: int, path: str = "") -> None:
 def mount(
     source: str | Path, target: str | Path, kind: str = "", *, flags: int = 0, data: str = ""
 ) -> None:
-    """mount(2)."""
+    """Mount a file system, or change a mount. The arguments are those of the system call."""
     _check(
         _libc.mount(
             os.fsencode(source),
@@ -84,7 +84,7 @@ def unmount(target: str | Path) -> bool:
 
 
 def unshare(flags: int) -> None:
-    """unshare(2), for the calling thread."""
+    """Leave namespaces, with the calling thread only."""
     _check(_libc.unshare(flags))
 
 
@@ -98,7 +98,7 @@ def enter(namespace: Path, kind: int) -> None:
 
 
 @contextlib.contextmanager
-def loop_device(image: Path) -> Iterator[Path]:
+def loop_device(image: Path) -> Generator[Path]:
     """A loop device for a file. It goes by itself with the last mount or descriptor of it.
 
     Raises:
@@ -148,5 +148,5 @@ def exit_status(pid: int, pidfd: int) -> int | None:
         fcntl.ioctl(pidfd, _PIDFD_GET_INFO, info)
         mask = int.from_bytes(info[:8], "little")
         if mask & _PIDFD_INFO_EXIT:
-            return struct.unpack_from("<i", info, 60)[0]
+            return int.from_bytes(info[60:64], "little", signed=True)
     return None

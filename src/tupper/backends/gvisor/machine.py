@@ -15,7 +15,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from tupper.backends.gvisor import linux
 from tupper.backends.gvisor.bundle import Layout
 from tupper.core import log
 from tupper.core.backend import Machine, MachineRecord, Usage
-from tupper.core.cgroup import Cgroup
+from tupper.core.cgroup import Cgroup, find_hierarchy
 from tupper.core.errors import MachineFailed, TupperError
 from tupper.core.lifecycle import EndReason, ExitReason
 from tupper.core.liveness import is_alive, start_ticks, wait_end
@@ -126,15 +126,15 @@ class GVisorMachine(Machine):
     """One sandbox. See :class:`~tupper.core.backend.Machine`.
 
     Args:
-        record: ``data`` holds ``directory`` (the machine's files), ``cgroup`` (its paths),
-            ``cgroup_version``, ``gofer_pid``, ``gofer_ticks``, ``memory_mib``, ``disk`` (image file or empty),
-            ``runsc``, ``shared_dir`` (where the agent listens) and ``claim_path`` (where its
-            socket can be renamed to: the same file system, out of the guest's sight).
+        record: ``data`` holds ``directory`` (the sandbox's) and ``host_name`` as in the plan, which
+            are enough to remove it; and, where the machine got so far, ``gofer_pid``,
+            ``gofer_ticks``, ``memory_mib``, ``disk`` (image file or empty) and ``runsc``.
     """
 
     def __init__(self, record: MachineRecord) -> None:
         self.record = record
-        self._remains = remains_of(record.data)
+        data = record.data
+        self._remains = remains_of(Path(str(data["directory"])), str(data.get("host_name", "")))
 
     async def wait(self) -> ExitReason:
         """See the contract."""
@@ -176,8 +176,9 @@ class GVisorMachine(Machine):
         return ExitReason(EndReason.AGENT_DIED, f"the agent {how}", words)
 
     async def stop(self, *, grace_s: float) -> None:
-        """See the contract. The processes inside were asked by the agent before; here is the end,
-        so ``grace_s`` has no meaning.
+        """See the contract.
+
+        The processes inside were asked by the agent before; this is the end, without a grace.
         """
         del grace_s
         started = time.monotonic()
@@ -194,10 +195,7 @@ class GVisorMachine(Machine):
     async def usage(self) -> Usage:
         """See the contract."""
         cgroup = self._remains.cgroup
-        disk = 0
-        if image := self.record.data.get("disk"):
-            with contextlib.suppress(OSError):
-                disk = Path(str(image)).stat().st_blocks * 512
+        disk = _blocks(str(self.record.data.get("disk", "")))
         if cgroup is None:
             return Usage(disk_bytes=disk)
         return Usage(cgroup.cpu_s(), cgroup.memory_bytes(), disk)
@@ -219,13 +217,18 @@ class GVisorMachine(Machine):
             raise MachineFailed(f"gvisor could not {verb} the sandbox: {error.message}") from error
 
 
-def remains_of(data: Mapping[str, object]) -> Remains:
-    """What a record's data says about the host."""
-    paths = data.get("cgroup")
-    cgroup = None
-    if isinstance(paths, list | tuple) and paths:
-        cgroup = Cgroup(2 if data.get("cgroup_version") == 2 else 1, tuple(Path(str(p)) for p in paths))
-    return Remains(Layout(Path(str(data["directory"]))), cgroup)
+def _blocks(image: str) -> int:
+    """The bytes that a sparse file takes on the host."""
+    with contextlib.suppress(OSError):
+        return Path(image).stat().st_blocks * 512 if image else 0
+    return 0
+
+
+def remains_of(directory: Path, host_name: str) -> Remains:
+    """What a machine with these names has, or would have, on the host."""
+    hierarchy = find_hierarchy() if os.geteuid() == 0 else None
+    cgroup = Cgroup.named(hierarchy, host_name) if hierarchy and host_name else None
+    return Remains(Layout(directory / "machine"), cgroup)
 
 
 async def _gofer_status(pid: int, fd: int) -> int | None:

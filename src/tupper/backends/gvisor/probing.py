@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -21,7 +21,6 @@ from tupper.core.cgroup import find_hierarchy
 from tupper.core.paths import make_private
 
 _CACHE_FORMAT = 1
-_QUIET_PERCENT = 0.5
 _REMEDY = "run: tupper setup"
 
 
@@ -45,14 +44,14 @@ class Found:
 def choose(trials: Sequence[Trial], wanted: Platform | None) -> Trial | None:
     """The platform to use: the wanted one, or the best that works.
 
-    A sandbox that does nothing should cost nothing, so platforms that idle below half a percent
-    of a core go first; among them the one that starts processes fastest.
+    systrap goes first although the clock often favours ptrace, because of what happens when a guest
+    takes too much memory: under systrap it loses a process, under ptrace the whole sandbox ends.
+    Between others the one that starts processes fastest wins. Source: docs/design/gvisor.md.
     """
     works = [trial for trial in trials if trial.works]
     if wanted is not None:
         return next((trial for trial in works if trial.platform is wanted), None)
-    quiet = [trial for trial in works if trial.idle_percent < _QUIET_PERCENT]
-    return min(quiet or works, key=lambda trial: trial.start_ms, default=None)
+    return min(works, key=lambda t: (t.platform is not Platform.SYSTRAP, t.start_ms), default=None)
 
 
 class Prober:
@@ -95,8 +94,9 @@ class Prober:
         return trial.reason
 
     async def _look(self) -> Found:
-        if reason := _missing():
-            return Found(Probe("gvisor", usable=False, reason=reason[0], remedy=reason[1]))
+        if missing := _missing():
+            why, remedy = missing
+            return Found(Probe("gvisor", usable=False, reason=why, remedy=remedy))
         reasons: list[str] = []
         for path, origin in candidates(self._home, self._settings.runsc):
             try:
@@ -155,7 +155,7 @@ class Prober:
             data = json.loads((self._home / "probe.json").read_text())
             if data["format"] == _CACHE_FORMAT and data["key"] == key:
                 for item in data["trials"]:
-                    trial = Trial(**{**item, "platform": Platform(item["platform"])})
+                    trial = _trial_from_json(item)
                     if trial.works:
                         out[trial.platform] = trial
         except (OSError, ValueError, KeyError, TypeError):
@@ -173,6 +173,17 @@ class Prober:
         fresh.replace(self._home / "probe.json")
 
 
+def _trial_from_json(item: Mapping[str, object]) -> Trial:
+    return Trial(
+        Platform(str(item["platform"])),
+        works=item["works"] is True,
+        reason=str(item["reason"]),
+        kernel=str(item["kernel"]),
+        start_ms=float(str(item["start_ms"])),
+        idle_percent=float(str(item["idle_percent"])),
+    )
+
+
 def _describe(trial: Trial) -> str:
     if not trial.works:
         return trial.reason
@@ -182,11 +193,8 @@ def _describe(trial: Trial) -> str:
 def _missing() -> tuple[str, str] | None:
     """What every program would lack here, and the remedy."""
     if os.geteuid() != 0:
-        return (
-            "gVisor needs root on this host for now: networks and disks of sandboxes are made "
-            "with mounts",
-            "run as root",
-        )
+        reason = "gVisor sandboxes need root on the host: their networks and disks are mounts"
+        return reason, "run tupper as root"
     if not Path("/dev/loop-control").exists():
         return ("the kernel has no loop devices", "run: modprobe loop")
     return None

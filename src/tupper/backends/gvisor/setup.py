@@ -78,7 +78,10 @@ async def setup(context: BackendContext, *, progress: Progress) -> str:
         raise BackendUnavailable(found.probe.reason, hint=found.probe.remedy or None)
     make_private(home)
     failures = [found.probe.reason]
-    for name, fetch in (("gVisor's releases", fetch_release), ("the package mirror", fetch_package)):
+    for name, fetch in (
+        ("gVisor's releases", fetch_release),
+        ("the package mirror", fetch_package),
+    ):
         progress(f"gvisor: fetching runsc from {name}")
         try:
             said = await _install(home, fetch)
@@ -175,10 +178,14 @@ async def _fetch_with_apt(source: Source, place: Path, target: Path) -> str:
         ["dpkg", "--compare-versions", version, "ge", _OLDEST_PACKAGE], timeout_s=_ANSWER_TIMEOUT_S
     )
     await apt("apt-get", "-qq", "download", "runsc")
-    package = next(place.glob("runsc_*.deb"))
-    await run(["dpkg-deb", "-x", str(package), str(place / "x")], timeout_s=_DOWNLOAD_TIMEOUT_S)
-    (place / "x" / "usr" / "bin" / "runsc").replace(target)
+    await _unpack(place, target)
     return version
+
+
+async def _unpack(place: Path, target: Path) -> None:
+    packages = [entry.path for entry in os.scandir(place) if entry.name.endswith(".deb")]
+    await run(["dpkg-deb", "-x", packages[0], str(place / "x")], timeout_s=_DOWNLOAD_TIMEOUT_S)
+    (place / "x" / "usr" / "bin" / "runsc").replace(target)
 
 
 def _prepare_apt(source: Source, place: Path) -> list[str]:
@@ -217,7 +224,7 @@ def candidate_sources(known: list[Source]) -> list[Source]:
         if "main" not in source.components or "security" in source.suite + uri:
             continue
         suites: tuple[str, ...] = ()
-        components = ("main",)
+        components: tuple[str, ...] = ("main",)
         if re.search(r"/debian/?$", uri):
             suites = _DEBIAN_SUITES
         elif re.search(r"/ubuntu(-ports)?/?$", uri):

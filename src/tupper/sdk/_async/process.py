@@ -22,6 +22,7 @@ from tupper.sdk._async.agent import PROCESS, Agent, user_header
 from tupper.sdk._io_async import Reply
 from tupper.sdk._shared import errors
 from tupper.sdk._shared.link import LinkError, Trouble
+from tupper.sdk._shared.result import Output
 
 KEEPALIVE_S = 4
 SILENCE_S = 10.0
@@ -100,7 +101,7 @@ class ProcessStream:
             await self.close()
             raise
 
-    async def next(self) -> envd.ProcessData | envd.ProcessEnd:
+    async def next(self) -> Output | envd.ProcessEnd:
         """The next event; nothing may be asked for after the end.
 
         Errors:
@@ -117,7 +118,7 @@ class ProcessStream:
                 if self._is_out_of_time(event):
                     raise self._timed_out()
                 return event
-            placed = self._place(event) if isinstance(event, envd.ProcessData) else None
+            placed = self._place(event)
             if placed is not None:
                 return placed
             self._check_deadline()
@@ -190,14 +191,21 @@ class ProcessStream:
             return LinkError(Trouble.BROKEN, error.message)
         return errors.from_connect(error)
 
-    def _place(self, event: envd.ProcessData) -> envd.ProcessData | None:
+    def _place(self, event: envd.ProcessEvent) -> Output | None:
         """Put a piece behind what we have: cut what we know, note what is lost."""
         self._progress.fruitless = 0
+        if isinstance(event, envd.ProcessGap):
+            have = self._progress.offsets.get(event.stream, 0)
+            self._progress.offsets[event.stream] = have + event.size
+            return Output(event.stream, b"", event.size)
+        return self._place_data(event) if isinstance(event, envd.ProcessData) else None
+
+    def _place_data(self, event: envd.ProcessData) -> Output | None:
         have = self._progress.offsets.get(event.stream)
         start = event.offset
         if start is None:
             self._progress.offsets[event.stream] = (have or 0) + len(event.data)
-            return event
+            return Output(event.stream, event.data)
         data, gap = event.data, 0
         if have is not None and start < have:
             data = data[have - start :]
@@ -206,7 +214,7 @@ class ProcessStream:
         elif self._opening.is_start:
             gap = start
         self._progress.offsets[event.stream] = max(have or 0, start + len(event.data))
-        return envd.ProcessData(event.stream, data, start, gap) if data or gap else None
+        return Output(event.stream, data, gap) if data or gap else None
 
     async def _recover(self, error: LinkError) -> None:
         """Attach again if the sandbox is well; otherwise say what became of it."""

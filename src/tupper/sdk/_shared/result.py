@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import dataclass
 
 from tupper.protocol import envd
 from tupper.sdk._shared.errors import CommandExitException
@@ -10,6 +11,21 @@ from tupper.sdk._shared.output import MAX_OUTPUT_BYTES, Text
 from tupper.sdk._shared.types import CommandResult
 
 Piece = tuple[str | None, str | None, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A piece of a command's output in its place.
+
+    Args:
+        stream: which output.
+        data: the bytes; none where some were lost at the end.
+        gap: bytes of this stream that were lost right before ``data``.
+    """
+
+    stream: envd.Stream
+    data: bytes
+    gap: int = 0
 
 
 class Collector:
@@ -31,7 +47,7 @@ class Collector:
         }
         self.end: envd.ProcessEnd | None = None
 
-    def take(self, event: envd.ProcessData) -> Piece:
+    def take(self, event: Output) -> Piece:
         """The text that the event completes, as (stdout, stderr, pty): one of them, or none."""
         text = self._texts.get(event.stream)
         if text is None:

@@ -166,7 +166,8 @@ class ControlPlane:
             with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
                 probe.connect(str(path))
                 break
-            assert time.monotonic() < end and process.poll() is None, "the agent did not start"
+            assert time.monotonic() < end, "the agent did not start in time"
+            assert process.poll() is None, "the agent left"
             time.sleep(0.01)
         now = dt.datetime.now(dt.UTC)
         life = body.get("timeout")
@@ -237,8 +238,9 @@ class ControlPlane:
             await note(request)
             alive = [m for m in self.machines.values() if not m.end_reason]
             alive.sort(key=lambda m: m.started, reverse=True)
-            start, limit = int(request.query_params.get("nextToken", 0)), int(
-                request.query_params["limit"]
+            start, limit = (
+                int(request.query_params.get("nextToken", 0)),
+                int(request.query_params["limit"]),
             )
             headers = {"X-Next-Token": str(start + limit)} if start + limit < len(alive) else {}
             page = [m.answer() for m in alive[start : start + limit]]
