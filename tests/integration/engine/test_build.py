@@ -82,7 +82,7 @@ def test_whole_dockerfile(host, http, context):
     build(http, WHOLE, context=context, buildArgs={"V": "5"})
     seen = inside(
         http,
-        "cat /tmp/kept; ls -A /tmp; id -un; pwd; echo $GREETING; cat /two.txt /dir/one.txt /app/heredoc out /app/renamed.txt;"
+        "cat /tmp/kept; ls /tmp; id -un; pwd; echo $GREETING; cat /two.txt /dir/one.txt /app/heredoc out /app/renamed.txt;"
         " echo; ls /app/src/sub /app/exec-form /unpacked; ls /ctx; stat -c %a /app/private/a.txt;"
         " readlink /app/src/link; ls -d /homes/user",
     )
