@@ -74,7 +74,11 @@ func serve(args []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
-	s := server.New(config, supervise.NewReaper(context.Background()), supervise.NewShield(), ring)
+	reaper, shield := supervise.NewReaper(context.Background()), supervise.NewShield()
+	if config.Limits.Pids > 0 && !supervise.CanLimit() {
+		ring.Printf("limits.pids_unenforced hint=%q", "give the agent CAP_SYS_RESOURCE; its children do not get it")
+	}
+	s := server.New(config, reaper, shield, ring)
 	releases := make(chan os.Signal, 1)
 	signal.Notify(releases, syscall.SIGUSR1)
 	go func() { // ends with the process

@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"strconv"
+	"strings"
 	"time"
 	"tupper.dev/agent/internal/httpd"
 )
@@ -34,7 +35,7 @@ func (s *Service) authorize(r *httpd.Request, operation string) string {
 		return "access token present in header but does not match"
 	}
 	q := r.URL.Query()
-	signature := q.Get("signature")
+	signature := strings.ReplaceAll(q.Get("signature"), " ", "+") // some clients leave + unescaped
 	if signature == "" {
 		return "missing signature query parameter"
 	}

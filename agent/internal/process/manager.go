@@ -190,21 +190,38 @@ func (m *Manager) oomHappened() bool {
 	return now > before
 }
 
-// makeRoom ends the command with the most processes, because a process limit
-// keeps even the agent from starting one. It says whether there was any.
-func (m *Manager) makeRoom(ctx context.Context) bool {
-	var worst *Process
-	most := 0
-	for _, p := range m.List() {
-		if n := len(p.tree.Members()); n > most {
-			worst, most = p, n
-		}
-	}
-	m.settings.NoteLimit("pids")
-	if worst == nil || most < 8 {
+// crowded says whether a user is at the limit of processes, so that even a
+// login shell could not fork. The look at the process table is only taken when
+// the kernel's own count makes it possible.
+func (m *Manager) crowded(uid uint32) bool {
+	limit := m.settings.Limits.Pids
+	var info syscall.Sysinfo_t
+	if limit <= reserve || syscall.Sysinfo(&info) != nil || int(info.Procs) < limit-reserve {
 		return false
 	}
-	worst.Kill(ctx, "pids")
+	_, count, total := supervise.Largest(uid)
+	return total >= limit-reserve && count > total/2
+}
+
+// reserve is how close to the limit of processes is too close.
+const reserve = 4
+
+// makeRoom ends the command, running or over, with the most processes of a
+// user, because at the limit nothing else can be done in the sandbox. It says
+// whether there was one worth it.
+func (m *Manager) makeRoom(ctx context.Context, uid uint32) bool {
+	m.settings.NoteLimit("pids")
+	id, count, _ := supervise.Largest(uid)
+	if count < 2*reserve {
+		return false
+	}
+	for _, p := range m.List() {
+		if p.tree.ID == id {
+			p.Kill(ctx, "pids")
+			return true
+		}
+	}
+	supervise.Tree{ID: id}.Kill(ctx)
 	return true
 }
 

@@ -31,11 +31,14 @@ type spec struct {
 	sub *Subscriber
 }
 
-// start runs a command. A refusal for want of processes ends the largest
-// command and is tried once more.
+// start runs a command. If the sandbox is at its limit of processes the
+// largest command is ended for it.
 func (m *Manager) start(ctx context.Context, s *spec) (*Process, error) {
+	if m.crowded(s.account.UID) {
+		m.makeRoom(ctx, s.account.UID)
+	}
 	p, err := m.tryStart(s)
-	if errors.Is(err, syscall.EAGAIN) && m.makeRoom(ctx) {
+	if errors.Is(err, syscall.EAGAIN) && m.makeRoom(ctx, s.account.UID) {
 		p, err = m.tryStart(s)
 	}
 	if errors.Is(err, syscall.EAGAIN) {
@@ -109,6 +112,9 @@ func (m *Manager) adopt(s *spec, pid int, id string, files *stdio, exit <-chan s
 func describeExec(name, path string, err error) error {
 	if errors.Is(err, syscall.ENOENT) && executable(path) == nil {
 		return startFailure(name, 127, "its interpreter or loader does not exist")
+	}
+	if errors.Is(err, syscall.EACCES) && executable(path) == nil {
+		return startFailure(name, 126, "permission denied for the program or for the working directory")
 	}
 	return describeStart(name, err)
 }

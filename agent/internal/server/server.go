@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -225,9 +226,14 @@ func (s *Server) serve(l net.Listener) {
 	}
 }
 
-// closeListeners wants mu held.
+// closeListeners wants mu held. A socket's name goes first: under gVisor the
+// host's end of a closed listener can live on for minutes, and clients that
+// find its name would wait in its backlog.
 func (s *Server) closeListeners() {
 	for _, l := range s.listeners {
+		if address, ok := l.Addr().(*net.UnixAddr); ok {
+			_ = os.Remove(address.Name)
+		}
 		_ = l.Close()
 	}
 	s.listeners = nil

@@ -96,18 +96,14 @@ func (b *Broker) serve(conn *net.UnixConn) {
 }
 
 func (b *Broker) handle(conn *net.UnixConn, a *answer) error {
-	peer, err := peerOf(conn)
+	req, peer, files, err := receive(conn)
+	defer closeAll(files)
 	if err != nil {
-		return fmt.Errorf("who is calling: %w", err)
+		return err
 	}
 	caller, err := b.settings.Users.Lookup(strconv.FormatUint(uint64(peer.Uid), 10))
 	if err != nil || !b.allowed(caller) {
 		return fmt.Errorf("user with uid %d is not allowed to use sudo", peer.Uid)
-	}
-	req, files, err := receive(conn)
-	defer closeAll(files)
-	if err != nil {
-		return err
 	}
 	p, err := draw(b.settings.Users, caller, req, b.settings.Env()["PATH"])
 	if err != nil {
@@ -175,76 +171,87 @@ func (b *Broker) allowed(caller *user.Account) bool {
 	return b.settings.Users.InGroup(caller, "sudo", "wheel", "admin")
 }
 
-func peerOf(conn *net.UnixConn) (cred *syscall.Ucred, err error) {
+// passCredentials lets the kernel vouch for the sender of each message.
+//
+// SO_PEERCRED would be simpler, but gVisor (20240729) answers it with the
+// credentials of whoever asks, so that everybody would be root.
+func passCredentials(conn *net.UnixConn) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var inner error
 	err = raw.Control(func(fd uintptr) {
-		cred, inner = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+		inner = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_PASSCRED, 1)
 	})
-	if err == nil {
-		err = inner
-	}
-	return cred, err
+	return errors.Join(err, inner)
 }
 
-// receive reads the request and the three descriptors that come with its
-// first bytes.
-func receive(conn *net.UnixConn) (*Request, []int, error) {
+// receive reads the request, and the three descriptors and the credentials
+// that come with its first bytes.
+func receive(conn *net.UnixConn) (*Request, *syscall.Ucred, []int, error) {
 	_ = conn.SetReadDeadline(time.Now().Add(requestLimit))
 	defer func() { _ = conn.SetReadDeadline(time.Time{}) }()
+	if err := passCredentials(conn); err != nil {
+		return nil, nil, nil, fmt.Errorf("who is calling: %w", err)
+	}
 	head := make([]byte, 4)
-	oob := make([]byte, syscall.CmsgSpace(3*4))
+	oob := make([]byte, syscall.CmsgSpace(3*4)+syscall.CmsgSpace(syscall.SizeofUcred))
 	n, oobn, _, _, err := conn.ReadMsgUnix(head, oob)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the request: %w", err)
+		return nil, nil, nil, fmt.Errorf("read the request: %w", err)
 	}
-	files, err := descriptors(oob[:oobn])
+	peer, files, err := attached(oob[:oobn])
 	if err != nil {
-		return nil, files, err
+		return nil, nil, files, err
 	}
+	req, err := readRequest(conn, head, n)
+	return req, peer, files, err
+}
+
+func readRequest(conn *net.UnixConn, head []byte, n int) (*Request, error) {
 	if _, err := io.ReadFull(conn, head[n:]); err != nil {
-		return nil, files, fmt.Errorf("read the request: %w", err)
+		return nil, fmt.Errorf("read the request: %w", err)
 	}
 	size := binary.BigEndian.Uint32(head)
 	if size > maxRequest {
-		return nil, files, fmt.Errorf("the request of %d bytes is too large", size)
+		return nil, fmt.Errorf("the request of %d bytes is too large", size)
 	}
 	body := make([]byte, size)
 	if _, err := io.ReadFull(conn, body); err != nil {
-		return nil, files, fmt.Errorf("read the request: %w", err)
+		return nil, fmt.Errorf("read the request: %w", err)
 	}
 	req := new(Request)
 	if err := json.Unmarshal(body, req); err != nil {
-		return nil, files, fmt.Errorf("read the request: %w", err)
+		return nil, fmt.Errorf("read the request: %w", err)
 	}
 	if len(req.Args) == 0 && !req.Login && !req.Shell {
-		return nil, files, errors.New("no command given")
+		return nil, errors.New("no command given")
 	}
-	return req, files, nil
+	return req, nil
 }
 
-func descriptors(oob []byte) ([]int, error) {
+// attached takes the control messages apart.
+func attached(oob []byte) (peer *syscall.Ucred, files []int, err error) {
 	messages, err := syscall.ParseSocketControlMessage(oob)
 	if err != nil {
-		return nil, fmt.Errorf("read the descriptors: %w", err)
+		return nil, nil, fmt.Errorf("read the descriptors: %w", err)
 	}
-	var files []int
 	for i := range messages {
-		got, err := syscall.ParseUnixRights(&messages[i])
-		if err == nil {
+		if got, err := syscall.ParseUnixRights(&messages[i]); err == nil {
 			files = append(files, got...)
+		}
+		if cred, err := syscall.ParseUnixCredentials(&messages[i]); err == nil {
+			peer = cred
 		}
 	}
 	for _, fd := range files {
 		syscall.CloseOnExec(fd)
 	}
-	if len(files) != 3 {
-		return files, fmt.Errorf("got %d descriptors instead of 3", len(files))
+	if len(files) != 3 || peer == nil {
+		return nil, files, fmt.Errorf("got %d descriptors instead of 3, or no credentials", len(files))
 	}
-	return files, nil
+	return peer, files, nil
 }
 
 // closeAll closes each descriptor once; a second call does nothing.

@@ -101,7 +101,9 @@ func ask(req *Request) (int, error) {
 		return 0, err
 	}
 	frame := binary.BigEndian.AppendUint32(nil, uint32(len(body)))
-	rights := syscall.UnixRights(0, 1, 2)
+	rights := append(syscall.UnixRights(0, 1, 2), syscall.UnixCredentials(&syscall.Ucred{
+		Pid: int32(os.Getpid()), Uid: uint32(os.Getuid()), Gid: uint32(os.Getgid()),
+	})...)
 	if _, _, err := conn.WriteMsgUnix(frame, rights, nil); err != nil {
 		return 0, fmt.Errorf("send the request: %w", err)
 	}

@@ -2,7 +2,7 @@
 // always has no_new_privs). The binary called as "sudo" is the client: it hands
 // its arguments, environment, directory and standard streams to the agent over
 // a socket inside the guest. The agent's broker checks who is at the other end
-// (SO_PEERCRED) and runs the command as the target user. Called by root, the
+// (by credentials the kernel vouches for) and runs the command as the target user. Called by root, the
 // client changes user and executes by itself.
 //
 // Limits, all from the child not being the caller's child: it has the

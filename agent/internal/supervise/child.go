@@ -61,3 +61,6 @@ func (s *Shield) Expose(pid, pids int) {
 		}
 	}
 }
+
+// CanLimit says whether Expose can limit children of other users.
+func CanLimit() bool { return holdsCapability(capSysResource) }

@@ -36,8 +36,9 @@ type Reaper struct {
 	mu      sync.Mutex
 	waiting map[int]chan Exit
 
-	wake chan struct{}
-	done chan struct{}
+	spawner *spawner
+	wake    chan struct{}
+	done    chan struct{}
 }
 
 // NewReaper begins to collect. It runs until ctx ends and the next child dies
@@ -45,6 +46,7 @@ type Reaper struct {
 func NewReaper(ctx context.Context) *Reaper {
 	_, _, _ = syscall.RawSyscall(syscall.SYS_PRCTL, setReaper, 1, 0)
 	r := &Reaper{waiting: map[int]chan Exit{}, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	r.spawner = newSpawner(ctx)
 	go r.run(ctx)
 	return r
 }
@@ -52,7 +54,7 @@ func NewReaper(ctx context.Context) *Reaper {
 // Start forks and executes. The channel gets exactly one Exit.
 func (r *Reaper) Start(path string, argv []string, attr *syscall.ProcAttr) (int, <-chan Exit, error) {
 	r.starting.RLock()
-	pid, err := syscall.ForkExec(path, argv, attr)
+	pid, err := r.spawner.fork(path, argv, attr)
 	if err != nil {
 		r.starting.RUnlock()
 		return 0, nil, err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"strconv"
 	"syscall"
 	"time"
 )
@@ -14,11 +15,11 @@ import (
 const Marker = "TUPPER_COMMAND_ID"
 
 // killBudget is the longest KillTree goes on.
-const killBudget = 5 * time.Second
+const killBudget = 8 * time.Second
 
 // Tree names the processes of a command.
 type Tree struct {
-	Leader int    // the command's own pid, which is also its session
+	Leader int    // the command's own pid, which is also its session; 0 = unknown
 	ID     string // value of Marker
 }
 
@@ -37,7 +38,7 @@ func (t Tree) among(table []Proc) []int {
 		if p.PID == self || p.PID == 1 {
 			continue
 		}
-		near := p.PID == t.Leader || p.Session == t.Leader || p.Group == t.Leader
+		near := t.Leader > 1 && (p.PID == t.Leader || p.Session == t.Leader || p.Group == t.Leader)
 		if near || (!p.dead() && t.ID != "" && carries(p.PID, mark)) {
 			in[p.PID] = true
 		}
@@ -69,11 +70,14 @@ func carries(pid int, mark []byte) bool {
 // table finds none. From the third round on it stops them all first, which
 // ends fork bombs. It reports whether the tree is gone.
 func (t Tree) Kill(ctx context.Context) bool {
-	_ = syscall.Kill(-t.Leader, syscall.SIGKILL)
+	if t.Leader > 1 {
+		_ = syscall.Kill(-t.Leader, syscall.SIGKILL)
+	}
 	stop := time.Now().Add(killBudget)
 	known := map[int]bool{}
 	for round := 0; ; round++ {
-		members := t.Members()
+		table := Table()
+		members := t.among(table)
 		if len(members) == 0 {
 			return true
 		}
@@ -88,9 +92,25 @@ func (t Tree) Kill(ctx context.Context) bool {
 			fresh = fresh || !known[pid]
 			known[pid] = true
 		}
+		signalGroups(table, members)
 		signalAll(members, syscall.SIGKILL)
 		if !fresh {
 			time.Sleep(time.Duration(min(round, 20)) * time.Millisecond)
+		}
+	}
+}
+
+// signalGroups kills the process groups of the members first: that is one
+// step for the kernel, and a fork bomb cannot outrun it.
+func signalGroups(table []Proc, members []int) {
+	in, done := make(map[int]bool, len(members)), map[int]bool{0: true, 1: true, syscall.Getpgrp(): true}
+	for _, pid := range members {
+		in[pid] = true
+	}
+	for _, p := range table {
+		if in[p.PID] && !done[p.Group] {
+			done[p.Group] = true
+			_ = syscall.Kill(-p.Group, syscall.SIGKILL)
 		}
 	}
 }
@@ -121,4 +141,27 @@ func Others() []int {
 		}
 	}
 	return list
+}
+
+// Largest finds, among the processes of a user, the command id that most of
+// them carry. total is how many processes the user has.
+func Largest(uid uint32) (id string, count, total int) {
+	counts := map[string]int{}
+	for _, p := range Table() {
+		var st syscall.Stat_t
+		if p.dead() || syscall.Stat("/proc/"+strconv.Itoa(p.PID), &st) != nil || st.Uid != uid {
+			continue
+		}
+		total++
+		_, rest, ok := bytes.Cut(Environ(p.PID), []byte(Marker+"="))
+		if value, _, _ := bytes.Cut(rest, []byte{0}); ok {
+			counts[string(value)]++
+		}
+	}
+	for have, n := range counts {
+		if n > count {
+			id, count = have, n
+		}
+	}
+	return id, count, total
 }

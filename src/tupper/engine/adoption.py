@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from tupper.core.backend import AgentAddress, Machine, MachineRecord
+from tupper.core.cgroup import Cgroup, find_hierarchy
 from tupper.core.errors import TupperError
 from tupper.core.ids import is_sandbox_id
 from tupper.core.lifecycle import EndReason, ExitReason, State
@@ -87,8 +88,7 @@ async def _machine(context: Context, record: SandboxRecord) -> Machine | None:
         0,
         AgentAddress("unix"),
         {
-            "directory": str(context.directory(record.id)),
-            "host_name": context.host_name(record.id),
+            "directory": str(context.directory(record.id) / "machine"),
         },
     )
     return await backend.adopt(record.machine or unknown)
@@ -122,12 +122,31 @@ async def _sweep(context: Context) -> None:
             event("sweep.network", name=name)
     except (TupperError, OSError) as error:
         problem("sweep.failed", what="network", message=str(error))
+    await _sweep_groups(context, keep)
     for entry in _orphans(context.paths.data / "sandboxes", keep):
         event("sweep.directory", sandbox=entry.name)
         await remove_tree(entry)
     for entry in _orphans(context.paths.runtime / "s", keep):
         entry.unlink(missing_ok=True)
     await context.store.forget_ended(time.time() - 24 * 3600)
+
+
+async def _sweep_groups(context: Context, keep: set[str]) -> None:
+    """Control groups of machines that died before their record was saved."""
+    hierarchy = find_hierarchy()
+    if hierarchy is None:
+        return
+    names = {context.host_name(sandbox_id) for sandbox_id in keep}
+    found: dict[str, list[Path]] = {}
+    for root in dict.fromkeys(hierarchy.roots.values()):
+        for path in root.glob(f"tupper/{context.host_name('i')}*"):
+            found.setdefault(path.name, []).append(path)
+    for name, paths in found.items():
+        if name not in names:
+            group = Cgroup(hierarchy.version, tuple(paths))
+            await group.kill(timeout_s=_ANSWER_S)
+            group.remove()
+            event("sweep.cgroup", name=name)
 
 
 def _orphans(directory: Path, keep: set[str]) -> list[Path]:

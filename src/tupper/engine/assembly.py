@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 
-from tupper.backends.registry import load_backends
-from tupper.core.backend import AgentAddress, BackendContext
+from tupper.backends.registry import GROUP, load_backends
+from tupper.core.backend import AgentAddress, BackendContext, Isolation, Probe
 from tupper.core.paths import Paths
 from tupper.core.sandbox import SandboxRecord
 from tupper.core.select import choose
@@ -29,15 +31,15 @@ def find_parts(paths: Paths, settings: Settings, engine_id: str) -> Parts:
     """
     images = Images(paths.data, paths.cache, id_map=None if os.geteuid() == 0 else "unshare")
 
-    def context(name: str) -> BackendContext:
+    def context_for(name: str) -> BackendContext:
         return BackendContext(paths.data, engine_id, settings.backends.get(name, {}))
 
     return Parts(
         images=images,
         templates=Templates(images, recipe_dirs(paths)),
         network=find_network(engine_id, paths.data),
-        backends=load_backends(context),
-        choose=choose,
+        backends=load_backends(context_for, entry_points=_entry_points()),
+        choose=_choose,
         agent=_make_agent,
         claim=claim_socket,
         forward=_make_forward,
@@ -46,6 +48,17 @@ def find_parts(paths: Paths, settings: Settings, engine_id: str) -> Parts:
         policy=policy_of,
         dial=dial,
     )
+
+
+def _entry_points() -> list[metadata.EntryPoint]:
+    """Installed backends, and ours also where tupper runs from a checkout without metadata."""
+    found = list(metadata.entry_points(group=GROUP))
+    ours = metadata.EntryPoint("gvisor", "tupper.backends.gvisor:GVisor", GROUP)
+    return found if any(point.name == ours.name for point in found) else [ours, *found]
+
+
+def _choose(probes: Sequence[Probe], wanted: str, least: Isolation | None) -> Probe:
+    return choose(probes, wanted=wanted, min_isolation=least)
 
 
 def _make_agent(address: AgentAddress, token: str) -> Agent:

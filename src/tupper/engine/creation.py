@@ -255,7 +255,9 @@ class Creation:
         )
         with contextlib.suppress(TupperError):
             await self._context.store.save(self._sandbox.record)
-        problem("sandbox.failed", sandbox=self._sandbox.id, reason=reason)
+        problem(
+            "sandbox.failed", sandbox=self._sandbox.id, reason=reason, error=type(error).__name__
+        )
 
 
 def later(

@@ -32,15 +32,18 @@ class AgentClient(Protocol):
 
     async def status(self) -> Mapping[str, object]:
         """Its own view: ``lastActivity`` in unix ms, limits hit, and more."""
+        ...
 
     async def metrics(self) -> Mapping[str, object]:
         """What the guest uses."""
+        ...
 
     async def deadline(self, unix_s: float) -> None:
         """Tell when the sandbox ends; 0 for never."""
 
     async def log(self) -> str:
         """Its log."""
+        ...
 
     async def close(self) -> None:
         """Close idle connections."""

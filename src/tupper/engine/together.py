@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Coroutine
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from tupper.core.backend import Machine
 from tupper.core.errors import DeadlineExceeded, MachineFailed
@@ -20,12 +20,14 @@ async def together(*coroutines: Coroutine[object, object, object]) -> None:
             for coroutine in coroutines:
                 group.create_task(coroutine)
     except BaseExceptionGroup as errors:
-        raise _first(errors) from None
+        raise _first(cast("BaseExceptionGroup[BaseException]", errors)) from None
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     error = errors.exceptions[0]
-    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+    if isinstance(error, BaseExceptionGroup):
+        return _first(cast("BaseExceptionGroup[BaseException]", error))
+    return error
 
 
 async def unless_ended(machine: Machine, work: Awaitable[_T], *, timeout_s: float, what: str) -> _T:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import socket
 import stat
 import time
 from pathlib import Path
@@ -50,18 +51,37 @@ async def claim_socket(socket_path: Path, private_path: Path, timeout_s: float) 
 
 
 async def _wait_for_socket(shared: int, path: Path, timeout_s: float) -> None:
-    """Watch the name. Costs a system call each time; ends with anything but a missing file."""
+    """Wait until something listens there, or what is there is no socket at all.
+
+    The name appears before the socket listens. Moved in between, it would be gone under the hands
+    of a guest kernel that makes the socket through a server of its own (gVisor's gofer looks it
+    up once more after bind), and the agent would fail to listen.
+    """
     began = time.monotonic()
-    while True:
-        try:
-            os.lstat(path.name, dir_fd=shared)
-        except FileNotFoundError:
-            waited = time.monotonic() - began
-            if waited > timeout_s:
-                raise DeadlineExceeded(f"the agent made no socket within {timeout_s:g} s") from None
-            await asyncio.sleep(_PAUSE_S if waited < _SOON_S else _LONG_PAUSE_S)
-        else:
-            return
+    while not _is_ready(shared, path.name):
+        waited = time.monotonic() - began
+        if waited > timeout_s:
+            raise DeadlineExceeded(f"the agent made no socket within {timeout_s:g} s")
+        await asyncio.sleep(_PAUSE_S if waited < _SOON_S else _LONG_PAUSE_S)
+
+
+def _is_ready(shared: int, name: str) -> bool:
+    """Whether there is something that will not change any more by itself.
+
+    The descriptor pins what was looked at: a link put in its place later is not followed.
+    """
+    try:
+        pinned = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=shared)
+    except FileNotFoundError:
+        return False
+    try:
+        if not stat.S_ISSOCK(os.fstat(pinned).st_mode):
+            return True
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.setblocking(False)
+            return probe.connect_ex(f"/proc/self/fd/{pinned}") in (0, errno.EAGAIN)
+    finally:
+        os.close(pinned)
 
 
 def _take(shared: int, socket_path: Path, private_path: Path) -> None:

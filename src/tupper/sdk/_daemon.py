@@ -13,8 +13,8 @@ import selectors
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from subprocess import Popen, TimeoutExpired
 
 from tupper.core.paths import Paths, make_private
 from tupper.core.process import spawn_detached
@@ -50,7 +50,7 @@ def start(paths: Paths, *, timeout_s: float = START_TIMEOUT_S) -> None:
         os.close(ready)
         if child_end >= 0:
             os.close(child_end)
-    left = not said and _has_left(process)
+    left = not said and _has_left(process.poll)
     process.returncode = process.returncode or 0  # init reaps it, or it has left
     if said.startswith("ready") or wait_answer(paths, timeout_s=1.0 if left else timeout_s):
         return
@@ -77,13 +77,12 @@ def _wait_ready(fd: int, deadline: float) -> str:
     return said.decode(errors="replace").strip()
 
 
-def _has_left(process: Popen[bytes]) -> bool:
+def _has_left(poll: Callable[[], int | None]) -> bool:
     """Whether it is gone; it closed the pipe, so it will be soon if it is not staying."""
-    try:
-        process.wait(1.0)
-    except TimeoutExpired:
-        return False
-    return True
+    deadline = time.monotonic() + 1.0
+    while poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return poll() is not None
 
 
 def _environment() -> dict[str, str]:

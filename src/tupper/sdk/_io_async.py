@@ -53,10 +53,12 @@ class Reply:
 
     Args:
         response: of httpx2, not yet read.
+        owner: kept alive as long as the answer, since its connections close with it.
     """
 
-    def __init__(self, response: httpx2.Response) -> None:
+    def __init__(self, response: httpx2.Response, owner: Http) -> None:
         self._response = response
+        self._owner = owner
         self._chunks = response.aiter_raw()
         self.status = response.status_code
         self.headers = {name.lower(): value for name, value in response.headers.items()}
@@ -118,7 +120,7 @@ class Http:
             timeout=httpx2.Timeout(ask.timeout_s, connect=CONNECT_TIMEOUT_S),
         )
         with _translated():
-            return Reply(await client.send(request, stream=True))
+            return Reply(await client.send(request, stream=True), self)
 
     async def call(self, ask: Ask, body: Body = None, *, limit: int = BODY_MAX) -> Answer:
         """Send a request and return the whole answer."""

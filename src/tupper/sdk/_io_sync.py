@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import selectors
 import socket
 import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, wait
-from typing import TypeVar
+from typing import TypeVar, cast
 
+import httpcore2
 import httpx2
 
 from tupper.sdk._shared.errors import as_bytes
@@ -34,6 +36,7 @@ T = TypeVar("T")
 Body = bytes | Iterable[bytes] | None
 CLEANUP_S = 15.0
 REPLY_GRACE_S = 2.0
+READ_BYTES = 256 * 1024
 
 sleep = time.sleep
 Lock = threading.Lock
@@ -44,10 +47,12 @@ class Reply:
 
     Args:
         response: of httpx2, not yet read.
+        owner: kept alive as long as the answer, since its connections close with it.
     """
 
-    def __init__(self, response: httpx2.Response) -> None:
+    def __init__(self, response: httpx2.Response, owner: Http) -> None:
         self._response = response
+        self._owner = owner
         self._chunks = response.iter_raw()
         self.status = response.status_code
         self.headers = {name.lower(): value for name, value in response.headers.items()}
@@ -113,7 +118,7 @@ class Http:
             timeout=httpx2.Timeout(ask.timeout_s, connect=CONNECT_TIMEOUT_S),
         )
         with _translated():
-            return Reply(client.send(request, stream=True))
+            return Reply(client.send(request, stream=True), self)
 
     def call(self, ask: Ask, body: Body = None, *, limit: int = BODY_MAX) -> Answer:
         """Send a request and return the whole answer."""
@@ -139,10 +144,107 @@ class Http:
             return self._client_of[1]
 
 
+class _Stream(httpcore2.NetworkStream):
+    """A unix socket as httpcore2 wants it. Reads larger pieces than that asks for.
+
+    Args:
+        connection: connected.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """The next bytes; empty at the end."""
+        with _socket_errors(httpcore2.ReadTimeout, httpcore2.ReadError):
+            self._socket.settimeout(timeout)
+            return self._socket.recv(max(max_bytes, READ_BYTES))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """Send all of it; the time limit is one of silence."""
+        view = memoryview(buffer)
+        with _socket_errors(httpcore2.WriteTimeout, httpcore2.WriteError):
+            self._socket.settimeout(timeout)
+            while view:
+                view = view[self._socket.send(view) :]
+
+    def close(self) -> None:
+        """Close it."""
+        self._socket.close()
+
+    def get_extra_info(self, info: str) -> object:
+        """``socket``, and whether it is ``is_readable``: then an idle one was closed."""
+        if info == "is_readable":
+            return bool(select([self._socket], 0.0))
+        return self._socket if info == "socket" else None
+
+
+@contextlib.contextmanager
+def _socket_errors(timeout: type[Exception], broken: type[Exception]) -> Generator[None]:
+    try:
+        yield
+    except TimeoutError as error:
+        raise timeout(str(error)) from error
+    except (OSError, ValueError) as error:
+        raise broken(str(error)) from error
+
+
+def select(connections: list[socket.socket], timeout_s: float) -> list[socket.socket]:
+    """Those that can be read now; works for any descriptor number."""
+    with selectors.DefaultSelector() as selector:
+        for connection in connections:
+            if connection.fileno() < 0:
+                return connections
+            selector.register(connection, selectors.EVENT_READ)
+        return [cast("socket.socket", key.fileobj) for key, _ in selector.select(timeout_s)]
+
+
+class _Sockets(httpcore2.SyncBackend):
+    """Connects to unix sockets; one that refuses leaves no open descriptor behind.
+
+    Source: httpcore2 2.16.2 leaves the socket to the garbage collector, which warns about it.
+    """
+
+    def connect_unix_socket(
+        self,
+        path: str,
+        timeout: float | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.NetworkStream:
+        """Connect, or close and fail."""
+        del socket_options
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.settimeout(timeout)
+            connection.connect(path)
+        except TimeoutError as error:
+            connection.close()
+            raise httpcore2.ConnectTimeout(str(error)) from error
+        except OSError as error:
+            connection.close()
+            raise httpcore2.ConnectError(str(error)) from error
+        return _Stream(connection)
+
+
+class _LocalTransport(httpx2.HTTPTransport):
+    """httpx2's transport, with our way to connect."""
+
+    def __init__(self, *, uds: str | None, verify: bool, limits: httpx2.Limits) -> None:
+        super().__init__(uds=uds, verify=verify, limits=limits)
+        if uds is not None:
+            self._pool = httpcore2.ConnectionPool(
+                max_connections=limits.max_connections,
+                max_keepalive_connections=limits.max_keepalive_connections,
+                keepalive_expiry=limits.keepalive_expiry,
+                uds=uds,
+                network_backend=_Sockets(),
+            )
+
+
 def _make_client(origin: Origin) -> httpx2.Client:
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=60)
     if origin.is_local:
-        transport = httpx2.HTTPTransport(uds=origin.socket or None, verify=False, limits=limits)
+        transport = _LocalTransport(uds=origin.socket or None, verify=False, limits=limits)
         return httpx2.Client(transport=transport, headers=origin.headers, trust_env=False)
     return httpx2.Client(
         proxy=origin.proxy or None, limits=limits, headers=origin.headers, trust_env=True

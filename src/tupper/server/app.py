@@ -59,6 +59,7 @@ class Gatekeeper:
         return self._app.state.restart is True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
         if scope["type"] != "http":
             return
         with self._activity:

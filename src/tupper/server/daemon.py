@@ -48,7 +48,7 @@ class Options:
     Args:
         background: leave when nothing has run for a while.
         listen: ``host:port`` to listen on too, with API keys.
-        domain: what E2B's clients append to ``<port>-<id>.``; None for their own default.
+        domain: what E2B's clients append to ``<port>-<id>.``; None for ``localhost:PORT``.
         ready: called once it can be connected to, with the URL.
         find_parts: makes the layers below; None for the real ones.
     """
@@ -100,7 +100,9 @@ async def _serve(
     listeners = Listeners(engine, app, activity)
     await listeners.add(private, local=True, domain=options.domain)
     for listener in public:
-        await listeners.add(listener, local=False, domain=options.domain)
+        # Without a domain of ours, E2B's clients would send their traffic to E2B's.
+        domain = options.domain or f"localhost:{listener.getsockname()[1]}"
+        await listeners.add(listener, local=False, domain=domain)
     url = f"unix:{paths.socket}"
     _write_facts(paths, url)
     gc.freeze()

@@ -38,7 +38,7 @@ class AgentDouble:
         path = target.partition("?")[0]
         if path == "/health":
             self.reply(writer, 204)
-        elif path not in ("/health",) and headers.get("x-access-token") != self.token:
+        elif headers.get("x-access-token") != self.token:
             self.reply(writer, 401, {"code": 401, "message": "unauthorized access"})
         elif path == "/tupper/status":
             self.reply(writer, 200, {"lastActivity": self.last_activity * 1000, "activeStreams": 0})

@@ -1,5 +1,6 @@
 """Unpacking what a hostile sandbox sends: every way out is tried."""
 
+import contextlib
 import io
 import os
 import tarfile
@@ -218,10 +219,8 @@ def test_flipped_bytes_never_crash(content, at, flip):
     data = bytearray(archive(("dir/name", content), link("l", "x")))
     data[at % len(data)] ^= flip
     parser = TarParser()
-    try:
+    with contextlib.suppress(GuestMisbehaved):
         parser.feed(bytes(data))
-    except GuestMisbehaved:
-        pass
 
 
 def test_sizes_beyond_octal():

@@ -23,7 +23,7 @@ async def serving(world):
     activity, leave = Activity(), asyncio.Event()
     listeners = Listeners(engine, make_app(engine, activity, leave), activity)
     tcp = bind_tcp("127.0.0.1:0")
-    world.tcp = "http://127.0.0.1:%d" % tcp.getsockname()[1]
+    world.tcp = f"http://127.0.0.1:{tcp.getsockname()[1]}"
     world.engine, world.leave = engine, leave
     await listeners.add(bind_private(world.paths.socket), local=True, domain=None)
     await listeners.add(tcp, local=False, domain="example.test")
@@ -294,11 +294,14 @@ async def test_TB087_kill_ends_streams_and_uploads(world, remote):
     made = await create(remote)
     ended = []
 
+    async def read_on():
+        async with remote.stream("GET", "/stream", headers=edge(made)) as answer:
+            async for _ in answer.aiter_raw():
+                started.release()
+
     async def stream():
         with pytest.raises(httpx2.HTTPError):
-            async with remote.stream("GET", "/stream", headers=edge(made)) as answer:
-                async for _ in answer.aiter_raw():
-                    started.release()
+            await read_on()
         ended.append("stream")
 
     async def upload():
@@ -325,6 +328,11 @@ async def test_TB087_kill_ends_streams_and_uploads(world, remote):
     assert "stream" in ended
 
 
+async def drain(reader):
+    while await reader.read(1 << 16):
+        pass
+
+
 async def test_kill_resets_the_connection(world, http, remote):
     made = await create(remote)
     host, port = world.tcp.removeprefix("http://").split(":")
@@ -334,9 +342,7 @@ async def test_kill_resets_the_connection(world, http, remote):
     await reader.readuntil(b"tick")
     await http.delete(f"/sandboxes/{made['sandboxID']}")
     with pytest.raises(ConnectionResetError):
-        async with asyncio.timeout(5):
-            while await reader.read(1 << 16):
-                pass
+        await asyncio.wait_for(drain(reader), 5)
     writer.close()
 
 

@@ -20,24 +20,10 @@ _OPEN_FILES = 65536
 
 # What root inside needs to install packages, make users and bind low ports. All of it acts inside
 # the sandbox only. Without NET_RAW and SYS_ADMIN.
-CAPABILITIES = tuple(
-    f"CAP_{name}"
-    for name in [
-        "AUDIT_WRITE",
-        "CHOWN",
-        "DAC_OVERRIDE",
-        "FOWNER",
-        "FSETID",
-        "KILL",
-        "MKNOD",
-        "NET_BIND_SERVICE",
-        "SETFCAP",
-        "SETGID",
-        "SETPCAP",
-        "SETUID",
-        "SYS_CHROOT",
-        "SYS_PTRACE",
-    ]
+CAPABILITIES = (
+    *("CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL"),
+    *("CAP_MKNOD", "CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP"),
+    *("CAP_SETUID", "CAP_SYS_CHROOT", "CAP_SYS_PTRACE"),
 )
 
 
@@ -90,11 +76,6 @@ class Layout:
     def shared(self) -> Path:
         """The part of ``run`` that the guest sees."""
         return self.run / "guest"
-
-    @property
-    def claimed(self) -> Path:
-        """Where the agent's socket goes once it listens: beside the shared part."""
-        return self.run / SOCKET_NAME
 
     @property
     def output(self) -> Path:

@@ -48,7 +48,7 @@ def _check(result: int, path: str = "") -> None:
 def mount(
     source: str | Path, target: str | Path, kind: str = "", *, flags: int = 0, data: str = ""
 ) -> None:
-    """Mount; the arguments are those of mount(2)."""
+    """Mount a file system, or change a mount. The arguments are those of the system call."""
     _check(
         _libc.mount(
             os.fsencode(source),
@@ -84,7 +84,7 @@ def unmount(target: str | Path) -> bool:
 
 
 def unshare(flags: int) -> None:
-    """Leave namespaces, with the calling thread only. Source: unshare(2)."""
+    """Leave namespaces, with the calling thread only."""
     _check(_libc.unshare(flags))
 
 

@@ -166,7 +166,8 @@ class ControlPlane:
             with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as probe:
                 probe.connect(str(path))
                 break
-            assert time.monotonic() < end and process.poll() is None, "the agent did not start"
+            assert time.monotonic() < end, "the agent did not start in time"
+            assert process.poll() is None, "the agent left"
             time.sleep(0.01)
         now = dt.datetime.now(dt.UTC)
         life = body.get("timeout")

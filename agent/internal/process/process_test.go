@@ -1,0 +1,78 @@
+package process
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestSlowSubscriberHoldsTheWriterBack(t *testing.T) {
+	o := newOutput()
+	sub, _ := o.subscribe(nil)
+	block := make([]byte, chunkSize)
+	wrote := make(chan int)
+	go func() {
+		for i := range 2 * retain / chunkSize {
+			o.write(Stdout, block)
+			wrote <- i
+		}
+		close(wrote)
+	}()
+	last := 0
+	for done := false; !done; {
+		select {
+		case last = <-wrote:
+		case <-time.After(100 * time.Millisecond):
+			done = true
+		}
+	}
+	if last >= retain/chunkSize {
+		t.Errorf("%d chunks went in", last)
+	}
+	go func() {
+		buf := make([]byte, chunkSize)
+		for range sub.Ready {
+			for n := 1; n > 0; _, _, n, _ = sub.Next(buf) {
+			}
+		}
+	}()
+	for range wrote {
+	}
+}
+
+func TestOutputWithoutSubscriberKeepsTheNewest(t *testing.T) {
+	o := newOutput()
+	for range 3 * retain / chunkSize {
+		o.write(Stdout, make([]byte, chunkSize))
+	}
+	zero := int64(0)
+	_, gaps := o.subscribe(&Offsets{Stdout: &zero})
+	if gaps[Stdout] < 2*retain || gaps[Stdout] > 2*retain+8*chunkSize {
+		t.Errorf("gap of %d bytes", gaps[Stdout])
+	}
+}
+
+func TestParseShell(t *testing.T) {
+	for line, want := range map[string]*shell{
+		"bash -l -c X":        {login: true, script: 3},
+		"bash -lc X":          {login: true, script: 2},
+		"bash -i -l":          {login: true, interactive: true},
+		"-sh -c X":            {login: true, script: 2},
+		"sh -o pipefail -c X": {script: 4},
+		"bash script.sh -c X": nil,
+		"python3 -c X":        nil,
+	} {
+		got := parseShell(strings.Fields(line))
+		if (got == nil) != (want == nil) || got != nil && *got != *want {
+			t.Errorf("%s: %+v", line, got)
+		}
+	}
+}
+
+func TestBecomeSh(t *testing.T) {
+	c := &command{argv: []string{"/bin/bash", "-l", "-c", "-l"}}
+	c.becomeSh()
+	if strings.Join(c.argv, " ") != "-sh -c -l" {
+		t.Error(c.argv)
+	}
+}
