@@ -20,6 +20,7 @@ from tupper.core.sandbox import SandboxRecord
 from tupper.engine.context import Context
 from tupper.engine.creation import remove_tree
 from tupper.engine.ending import begin_end
+from tupper.engine.mounts import unmount_below
 from tupper.engine.ports import publish
 from tupper.engine.sandbox import OK, UNREACHABLE, Sandbox
 from tupper.engine.watch import Watch
@@ -125,6 +126,10 @@ async def _sweep(context: Context) -> None:
     await _sweep_groups(context, keep)
     for entry in _orphans(context.paths.data / "sandboxes", keep):
         event("sweep.directory", sandbox=entry.name)
+        await unmount_below(entry)
+        await remove_tree(entry)
+    for entry in (context.paths.data / "build").glob("tmp-*"):
+        await unmount_below(entry)
         await remove_tree(entry)
     for entry in _orphans(context.paths.runtime / "s", keep):
         entry.unlink(missing_ok=True)
