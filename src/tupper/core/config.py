@@ -250,11 +250,11 @@ class _File:
         if isinstance(item, str):
             host, colon, rest = item.partition(":")
             return self._anchor(host, where) + colon + rest
-        parts = cast("list[object]", item) if isinstance(item, list) else []
-        if parts and isinstance(parts[0], str):
-            return (self._anchor(parts[0], where), *parts[1:])
-        shown = repr(cast("object", item))
-        raise self.fail(f"{where}: {shown} is neither 'host:guest[:ro]' nor a list of these")
+        if isinstance(item, list):
+            parts = cast("list[object]", item)
+            if parts and isinstance(parts[0], str):
+                return (self._anchor(parts[0], where), *parts[1:])
+        raise self.fail(f"{where}: a mount is 'host:guest[:ro]' or a list of these parts")
 
     def _anchor(self, host: str, where: str) -> str:
         base = self.path.parent.resolve()
