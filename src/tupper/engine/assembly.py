@@ -9,13 +9,12 @@ from importlib import metadata
 from pathlib import Path
 
 from tupper.backends.registry import GROUP, load_backends
-from tupper.core.backend import AgentAddress, Isolation, Probe
+from tupper.core.backend import AgentAddress, BackendContext, Isolation, Probe
 from tupper.core.paths import Paths
 from tupper.core.sandbox import SandboxRecord
-from tupper.core.select import select
+from tupper.core.select import choose
 from tupper.core.settings import Settings
 from tupper.engine.parts import Forward, Parts
-from tupper.engine.recipes import RecipeBuilder
 from tupper.guest import Agent, claim_socket, dial, find_agent_binary
 from tupper.images import Images, Templates, make_disk
 from tupper.network import Policy
@@ -32,14 +31,14 @@ def find_parts(paths: Paths, settings: Settings, engine_id: str) -> Parts:
     """
     images = Images(paths.data, paths.cache, id_map=None if os.geteuid() == 0 else "unshare")
 
-    builder = RecipeBuilder()
+    def context_for(name: str) -> BackendContext:
+        return BackendContext(paths.data, engine_id, settings.backends.get(name, {}))
+
     return Parts(
         images=images,
-        templates=Templates(images, recipe_dirs(paths), builder=builder),
+        templates=Templates(images, recipe_dirs(paths)),
         network=find_network(engine_id, paths.data),
-        backends=load_backends(
-            paths.data, engine_id, settings.backends, entry_points=_entry_points()
-        ),
+        backends=load_backends(context_for, entry_points=_entry_points()),
         choose=_choose,
         agent=_make_agent,
         claim=claim_socket,
@@ -48,7 +47,6 @@ def find_parts(paths: Paths, settings: Settings, engine_id: str) -> Parts:
         agent_binary=find_agent_binary,
         policy=policy_of,
         dial=dial,
-        bind=builder.bind,
     )
 
 
@@ -60,7 +58,7 @@ def _entry_points() -> list[metadata.EntryPoint]:
 
 
 def _choose(probes: Sequence[Probe], wanted: str, least: Isolation | None) -> Probe:
-    return select(probes, wanted=wanted, min_isolation=least)
+    return choose(probes, wanted=wanted, min_isolation=least)
 
 
 def _make_agent(address: AgentAddress, token: str) -> Agent:
