@@ -25,6 +25,7 @@ from tupper.cli._streams import Start, Streams, parse_words
 from tupper.cli._terminal import raw_terminal, terminal_size, watch_size
 from tupper.protocol import envd
 from tupper.sdk._handles_async import AsyncCommandHandle
+from tupper.sdk._shared.result import Output
 
 _CHUNK = 64 * 1024
 _EOF_KEY = b"\x04"  # Ctrl-D, the end of input in a terminal. Source: termios(3), VEOF.
@@ -125,7 +126,9 @@ async def _follow(box: AsyncSandbox, start: Start, *, interactive: bool) -> int:
     return 0
 
 
-def _show(event: envd.ProcessData) -> None:
+def _show(event: Output) -> None:
+    if event.gap:
+        _output.note(f"tupper: {event.gap} bytes of output were lost here")
     _output.data(event.data, to_stderr=event.stream is envd.Stream.STDERR)
 
 
