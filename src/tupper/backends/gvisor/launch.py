@@ -24,7 +24,9 @@ from tupper.backends.gvisor.bundle import Layout
 from tupper.core.process import minimal_env, run_sync
 
 _T = TypeVar("_T")
-_DISK_FLAGS = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC | linux.MS_NOATIME
+# Not NOEXEC: gVisor maps the guest's programs from the file that holds its writes, so with it every
+# program and library that the guest itself writes would die of SIGSEGV.
+_DISK_FLAGS = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOATIME
 # The image returns to the host what the guest deletes; a crash of the host ends sandboxes anyway.
 _DISK_OPTIONS = "discard,barrier=0"
 # Whiteouts and redirects that an image smuggles in must not point elsewhere.
