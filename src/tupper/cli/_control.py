@@ -155,7 +155,8 @@ def _events(path: str, body: Mapping[str, object]) -> Iterator[dict[str, object]
     headers = {"Content-Type": "application/json"}
     ask = Ask("POST", _ROOT + path, headers=headers, timeout_s=_SILENCE_S)
     try:
-        reply = _open().connect().open(ask, json.dumps(body).encode())
+        control = _open()  # kept: its connections close when it is collected
+        reply = control.connect().open(ask, json.dumps(body).encode())
         try:
             if reply.status >= 300:
                 problem = as_object(json.loads(reply.read_all() or b"{}"))

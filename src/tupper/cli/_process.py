@@ -127,6 +127,8 @@ async def _follow(box: AsyncSandbox, start: Start, *, interactive: bool) -> int:
 
 
 def _show(event: Output) -> None:
+    if event.gap:
+        _output.note(f"tupper: {event.gap} bytes of output were lost here")
     _output.data(event.data, to_stderr=event.stream is envd.Stream.STDERR)
 
 

@@ -80,7 +80,9 @@ class Host:
 
         db = sqlite3.connect(self.paths.data / "tupper.db")
         try:
-            (text,) = db.execute("SELECT record FROM sandboxes WHERE id = ?", (sandbox_id,)).fetchone()
+            (text,) = db.execute(
+                "SELECT record FROM sandboxes WHERE id = ?", (sandbox_id,)
+            ).fetchone()
         finally:
             db.close()
         return json.loads(text)["machine"]
@@ -117,7 +119,9 @@ def http(host):
 
 
 def create(http, **tupper):
-    answer = http.post("/v2/sandboxes", json={"templateID": "minimal", "timeout": 300, "tupper": tupper})
+    answer = http.post(
+        "/v2/sandboxes", json={"templateID": "minimal", "timeout": 300, "tupper": tupper}
+    )
     assert answer.status_code == 201, answer.text
     return answer.json()
 
@@ -138,7 +142,9 @@ STREAM = {"Content-Type": "application/connect+json"}
 
 def run(made, script):
     with agent(made) as client:
-        raw = client.post("/process.Process/Start", headers=STREAM, content=start_body(script)).content
+        raw = client.post(
+            "/process.Process/Start", headers=STREAM, content=start_body(script)
+        ).content
     out = b""
     while raw:
         (size,) = struct.unpack(">I", raw[1:5])
@@ -170,7 +176,10 @@ def test_whole_life(host, http):
 
 def test_kill_9_of_the_background_process_leaves_the_sandbox_as_it_was(host, http):
     made = create(http, name="kept")
-    run(made, "echo before > /home/user/f; (while :; do sleep 1; done) >/dev/null 2>&1 & (cd /home/user; busybox nc -ll -p 8000 -e echo hi) >/dev/null 2>&1 &")
+    run(
+        made,
+        "echo before > /home/user/f; (while :; do sleep 1; done) >/dev/null 2>&1 & (cd /home/user; busybox nc -ll -p 8000 -e echo hi) >/dev/null 2>&1 &",
+    )
     address = http.post("/tupper/v1/sandboxes/kept/ports", json={"port": 8000}).json()["address"]
     host.kill_9()
     assert run(made, "cat /home/user/f").strip() == "before"
@@ -222,10 +231,14 @@ def test_TB089_record_with_the_pid_of_a_stranger_does_not_touch_it(host, http):
     until(lambda: not is_alive(machine["pid"], machine["start_ticks"]), "end")
     stranger = subprocess.Popen(["sleep", "60"])
     db = sqlite3.connect(host.paths.data / "tupper.db")
-    (text,) = db.execute("SELECT record FROM sandboxes WHERE id = ?", (made["sandboxID"],)).fetchone()
+    (text,) = db.execute(
+        "SELECT record FROM sandboxes WHERE id = ?", (made["sandboxID"],)
+    ).fetchone()
     record = json.loads(text)
     record["machine"]["pid"] = stranger.pid
-    db.execute("UPDATE sandboxes SET record = ? WHERE id = ?", (json.dumps(record), made["sandboxID"]))
+    db.execute(
+        "UPDATE sandboxes SET record = ? WHERE id = ?", (json.dumps(record), made["sandboxID"])
+    )
     db.commit()
     db.close()
     host.start()
@@ -246,9 +259,19 @@ def test_kill_9_between_the_start_of_a_machine_and_its_record(host, http):
     machine = host.machine(made["sandboxID"])
     host.kill_9()
     db = sqlite3.connect(host.paths.data / "tupper.db")
-    (text,) = db.execute("SELECT record FROM sandboxes WHERE id = ?", (made["sandboxID"],)).fetchone()
-    record = json.loads(text) | {"state": "starting", "machine": None, "agent": None, "attachment": None}
-    db.execute("UPDATE sandboxes SET state = 'starting', record = ? WHERE id = ?", (json.dumps(record), made["sandboxID"]))
+    (text,) = db.execute(
+        "SELECT record FROM sandboxes WHERE id = ?", (made["sandboxID"],)
+    ).fetchone()
+    record = json.loads(text) | {
+        "state": "starting",
+        "machine": None,
+        "agent": None,
+        "attachment": None,
+    }
+    db.execute(
+        "UPDATE sandboxes SET state = 'starting', record = ? WHERE id = ?",
+        (json.dumps(record), made["sandboxID"]),
+    )
     db.commit()
     db.close()
     host.start()
@@ -280,7 +303,9 @@ def test_TB087_kill_ends_streams_quickly_although_the_guest_ignores_sigterm(host
     made = create(http, name="stubborn")
     with agent(made) as client:
         script = "trap '' TERM; echo ready; sleep 300"
-        with client.stream("POST", "/process.Process/Start", headers=STREAM, content=start_body(script)) as answer:
+        with client.stream(
+            "POST", "/process.Process/Start", headers=STREAM, content=start_body(script)
+        ) as answer:
             chunks = answer.iter_raw()
             next(chunks)
             began = time.monotonic()
@@ -294,11 +319,18 @@ def test_TB087_kill_ends_streams_quickly_although_the_guest_ignores_sigterm(host
 def test_TB043_many_at_once_have_their_own_everything(host, http):
     async def many():
         transport = httpx2.AsyncHTTPTransport(uds=str(host.paths.socket))
-        async with httpx2.AsyncClient(transport=transport, base_url="http://t", timeout=120) as client:
+        async with httpx2.AsyncClient(
+            transport=transport, base_url="http://t", timeout=120
+        ) as client:
             body = {"templateID": "minimal", "timeout": 120, "tupper": {}}
-            made = await asyncio.gather(*(client.post("/v2/sandboxes", json=body) for _ in range(12)))
+            made = await asyncio.gather(
+                *(client.post("/v2/sandboxes", json=body) for _ in range(12))
+            )
             named = await asyncio.gather(
-                *(client.post("/v2/sandboxes", json=body | {"tupper": {"name": "one"}}) for _ in range(8))
+                *(
+                    client.post("/v2/sandboxes", json=body | {"tupper": {"name": "one"}})
+                    for _ in range(8)
+                )
             )
             return [a.json() for a in made], [a.status_code for a in named]
 

@@ -297,6 +297,7 @@ class World:
             agent_binary=lambda: Path("/bin/true"),
             policy=lambda record: record.allow_internet,
             dial=dial,
+            bind=lambda context: None,
         )
 
     def leftovers(self):

@@ -19,11 +19,12 @@ SOCKET_NAME = "agent.sock"
 _OPEN_FILES = 65536
 
 # What root inside needs to install packages, make users and bind low ports. All of it acts inside
-# the sandbox only. Without NET_RAW and SYS_ADMIN.
+# the sandbox only. Without NET_RAW and SYS_ADMIN. SYS_RESOURCE is for the agent, which limits the
+# processes of its children and takes the capability out of their bounding set.
 CAPABILITIES = (
     *("CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL"),
     *("CAP_MKNOD", "CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP"),
-    *("CAP_SETUID", "CAP_SYS_CHROOT", "CAP_SYS_PTRACE"),
+    *("CAP_SETUID", "CAP_SYS_CHROOT", "CAP_SYS_PTRACE", "CAP_SYS_RESOURCE"),
 )
 
 

@@ -24,7 +24,9 @@ from tupper.backends.gvisor.bundle import Layout
 from tupper.core.process import minimal_env, run_sync
 
 _T = TypeVar("_T")
-_DISK_FLAGS = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC | linux.MS_NOATIME
+# Not NOEXEC: gVisor maps the guest's programs from the file that holds its writes, so with it every
+# program and library that the guest itself writes would die of SIGSEGV.
+_DISK_FLAGS = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOATIME
 # The image returns to the host what the guest deletes; a crash of the host ends sandboxes anyway.
 _DISK_OPTIONS = "discard,barrier=0"
 # Whiteouts and redirects that an image smuggles in must not point elsewhere.
@@ -52,18 +54,16 @@ class Launch:
     timeout_s: float
 
 
-async def launch(what: Launch) -> None:
+def launch(what: Launch) -> None:
     """Start a machine as root and return when runsc says that it runs.
+
+    Changes the namespaces of the calling thread: only for :func:`in_thread`.
 
     Raises:
         ProgramFailed: runsc refused.
         DeadlineExceeded: it did not say anything in time.
         OSError: a mount failed.
     """
-    await in_thread(lambda: _launch(what))
-
-
-def _launch(what: Launch) -> None:
     layout = what.layout
     linux.unshare(linux.CLONE_NEWNS)
     linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
