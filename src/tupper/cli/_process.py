@@ -14,7 +14,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tupper import AsyncSandbox, CommandExitException, TimeoutException
@@ -133,7 +133,7 @@ def _show(event: Output) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _killed_on_failure(handle: AsyncCommandHandle[str]) -> AsyncIterator[None]:
+async def _killed_on_failure(handle: AsyncCommandHandle[str]) -> AsyncGenerator[None]:
     """End the command inside if we stop waiting for it: Ctrl-C, a broken pipe, an error."""
     try:
         yield
@@ -146,7 +146,7 @@ async def _killed_on_failure(handle: AsyncCommandHandle[str]) -> AsyncIterator[N
 
 
 @contextlib.asynccontextmanager
-async def _stdin_to(send: Callable[[bytes], Awaitable[None]]) -> AsyncIterator[None]:
+async def _stdin_to(send: Callable[[bytes], Awaitable[None]]) -> AsyncGenerator[None]:
     """Pass our standard input on; an empty chunk is its end."""
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[bytes] = asyncio.Queue(maxsize=4)

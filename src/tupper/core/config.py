@@ -242,7 +242,7 @@ class _File:
             listed = cast("list[object]", mounts)
             table["mounts"] = [self._anchor_mount(item, f"{where}mounts") for item in listed]
         if volumes is not None:
-            items = self.table(volumes, f"{where}volumes").items()
+            items = self.table(cast("object", volumes), f"{where}volumes").items()
             table["volumes"] = {self._anchor(host, f"{where}volumes"): at for host, at in items}
         return table
 

@@ -684,8 +684,9 @@ def _expand_step(step: Step, lookup: Callable[[str], str | None]) -> Step:
         case User():
             return replace(step, user=expand(step.user, lookup))
         case Expose():
-            step = replace(step, words=tuple(expand(word, lookup) for word in step.words))
-    return step
+            return replace(step, words=tuple(expand(word, lookup) for word in step.words))
+        case _:
+            return step
 
 
 def _expand_copy(step: Copy, lookup: Callable[[str], str | None]) -> Copy:
