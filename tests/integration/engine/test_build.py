@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .test_real import host, http, needs_gvisor, run  # noqa: F401 - fixtures
+from integration.engine.test_real import run
 
 pytestmark = [pytest.mark.root, pytest.mark.gvisor]
 

@@ -8,114 +8,18 @@ import shutil
 import signal
 import struct
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import httpx2
 import pytest
 
-from tupper.core.errors import TupperError
 from tupper.core.liveness import is_alive, start_ticks
-from tupper.guest import find_agent_binary
 
 ROOT = Path(__file__).parents[3]
 
 
-def why_not() -> str:
-    if os.geteuid() != 0:
-        return "needs root"
-    try:
-        find_agent_binary()
-    except TupperError as error:
-        return error.message
-    from tupper.backends.gvisor import GVisor
-    from tupper.core.backend import BackendContext
-
-    home = Path(os.environ["TUPPER_HOME"])
-    probe = asyncio.run(GVisor(BackendContext(home, "probe", {})).probe())
-    return "" if probe.usable else probe.reason
-
-
 pytestmark = [pytest.mark.root, pytest.mark.gvisor]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def needs_gvisor():
-    if reason := why_not():
-        pytest.skip(reason)
-
-
-class Host:
-    """A background process of its own, with its own home."""
-
-    def __init__(self, home: Path) -> None:
-        self.env = os.environ | {"TUPPER_HOME": str(home), "PYTHONPATH": str(ROOT / "src")}
-        from tupper.core.paths import find_paths
-
-        self.paths = find_paths(self.env)
-        self.process = None
-
-    def start(self) -> None:
-        read, write = os.pipe()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tupper.server", "--background", "--ready-fd", str(write)],
-            env=self.env, pass_fds=(write,), start_new_session=True,
-        )  # fmt: skip
-        os.close(write)
-        with os.fdopen(read) as ready:
-            line = ready.readline()
-        assert line.startswith("ready unix:"), line
-
-    def kill_9(self) -> None:
-        os.kill(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-    def client(self):
-        transport = httpx2.HTTPTransport(uds=str(self.paths.socket))
-        return httpx2.Client(transport=transport, base_url="http://t", timeout=120)
-
-    def machine(self, sandbox_id):
-        import sqlite3
-
-        db = sqlite3.connect(self.paths.data / "tupper.db")
-        try:
-            (text,) = db.execute(
-                "SELECT record FROM sandboxes WHERE id = ?", (sandbox_id,)
-            ).fetchone()
-        finally:
-            db.close()
-        return json.loads(text)["machine"]
-
-    def leftovers(self):
-        found = [str(p) for p in (self.paths.data / "sandboxes").iterdir()]
-        found += [str(p) for p in (self.paths.runtime / "s").iterdir()]
-        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-        return found + [line for line in mounts if str(self.paths.data / "sandboxes") in line]
-
-
-@pytest.fixture(scope="module")
-def host():
-    home = Path(os.environ["TUPPER_HOME"]) / "eng"
-    home.mkdir()
-    host = Host(home)
-    host.start()
-    yield host
-    with host.client() as http:
-        for sandbox in http.get("/v2/sandboxes").json():
-            http.delete(f"/sandboxes/{sandbox['sandboxID']}")
-    host.process.terminate()
-    host.process.wait(20)
-    shutil.rmtree(home, ignore_errors=True)
-
-
-@pytest.fixture
-def http(host):
-    with host.client() as client:
-        yield client
-    with host.client() as client:
-        for sandbox in client.get("/v2/sandboxes").json():
-            client.delete(f"/sandboxes/{sandbox['sandboxID']}")
 
 
 def create(http, **tupper):
