@@ -115,7 +115,7 @@ async def test_by_digest(images, registry, layout):
         await images.ensure(f"{name}@sha256:{'0' * 64}")
 
 
-# skopeo before 1.14 refuses this media type at a registry; the layout itself is read without it.
+# skopeo 1.9.3 (Debian 12) refuses this media type at a registry; the layout itself is read without it.
 REFUSED = pytest.mark.xfail(raises=ImagePullFailed, reason="skopeo 1.9 refuses docker zstd layers")
 
 
