@@ -206,7 +206,9 @@ def creation_arguments(options: dict[str, object]) -> dict[str, object]:
             arguments[target] = dict(pairs)  # type: ignore[call-overload]
     mounts, ports = options.get("mounts"), options.get("ports")
     if isinstance(mounts, tuple) and mounts:
-        arguments["mounts"] = [read_mount(str(value)) for value in cast("tuple[object, ...]", mounts)]
+        arguments["mounts"] = [
+            read_mount(str(value)) for value in cast("tuple[object, ...]", mounts)
+        ]
     if isinstance(ports, tuple) and ports:
         arguments["ports"] = dict(
             read_port(str(value)) for value in cast("tuple[object, ...]", ports)

@@ -13,9 +13,9 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import cast
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import cast
 
 _BAR_WIDTH = 24
 _SHOW_AFTER_S = 1.0

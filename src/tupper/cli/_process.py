@@ -69,8 +69,9 @@ def run_inside(
         box = await attach_async(sandbox)
         try:
             return await _follow(box, start, interactive=interactive)
-        except CommandExitException as stopped:
-            if not isinstance(stopped.stderr, str) and stopped.error:
+        except CommandExitException as stopped:  # pyright: ignore[reportUnknownVariableType]
+            said: object = stopped.stderr  # pyright: ignore[reportUnknownMemberType]
+            if not isinstance(said, str) and stopped.error:
                 _output.note(f"tupper: {stopped.error}")
             return stopped.exit_code
         except TimeoutException as late:

@@ -237,12 +237,12 @@ class _File:
 
     def _anchor_mounts(self, table: dict[str, object], where: str) -> dict[str, object]:
         """Make host paths absolute: they are relative to the file, not to the process."""
-        mounts, volumes = table.get("mounts"), table.get("volumes")
+        mounts = table.get("mounts")
         if isinstance(mounts, list):
             listed = cast("list[object]", mounts)
             table["mounts"] = [self._anchor_mount(item, f"{where}mounts") for item in listed]
-        if volumes is not None:
-            items = self.table(cast("object", volumes), f"{where}volumes").items()
+        if "volumes" in table:
+            items = self.table(table["volumes"], f"{where}volumes").items()
             table["volumes"] = {self._anchor(host, f"{where}volumes"): at for host, at in items}
         return table
 
