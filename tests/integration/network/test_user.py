@@ -143,11 +143,17 @@ def test_TB045_one_port_of_the_host_for_an_ordinary_user(lab, driver):
 def test_sweep_ends_the_processes_of_the_dead(lab, driver):
     lab.serve(lab.internet, PUBLIC, 80)
     guest = driver("attach")
-    assert len(driver("left")) >= 2
+    assert len(driver("left")) == 3
     assert driver("sweep", json.dumps([guest["data"]["sandbox"]])) == []
     assert driver("try", PUBLIC, "80") == "hello"
     assert driver("sweep", "[]") == [guest["data"]["sandbox"]]
     assert driver("left") == []
+
+
+def test_a_failed_attach_leaves_no_process(driver):
+    assert driver("fail") == {"error": "NetworkError", "message": "3 processes"}
+    assert driver("left") == []
+    assert driver("attach").get("holder_pid")
 
 
 def test_the_reason_why_there_is_none_is_exact(lab, place):
