@@ -51,6 +51,7 @@ class Options:
         listen: ``host:port`` to listen on too, with API keys.
         domain: what E2B's clients append to ``<port>-<id>.``; None for ``localhost:PORT``.
         ready: called once it can be connected to, with the URL.
+        failed: called with the reason when it cannot start; not when another one serves already.
         find_parts: makes the layers below; None for the real ones.
     """
 
@@ -58,6 +59,7 @@ class Options:
     listen: Sequence[str] = ()
     domain: str | None = None
     ready: Callable[[str], None] = lambda _url: None
+    failed: Callable[[str], None] = lambda _reason: None
     find_parts: FindParts | None = None
 
 
@@ -213,6 +215,8 @@ def run(paths: Paths, settings: Settings, options: Options) -> int:
         restart = asyncio.run(serve(paths, settings, options))
     except TupperError as error:
         problem("daemon.failed", message=error.message)
+        if not isinstance(error, DaemonUnavailable):
+            options.failed(f"{error.message} ({error.hint})" if error.hint else error.message)
         print(f"error: {error.message}", file=sys.stderr)  # noqa: T201 - a program's main
         if error.hint:
             print(f"hint: {error.hint}", file=sys.stderr)  # noqa: T201
