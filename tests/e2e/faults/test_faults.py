@@ -153,7 +153,7 @@ def test_start_beside_a_stopped_machine(new_host):
     assert others(host, []) == []
 
 
-def test_full_disk_of_the_data_directory(new_host, small_disk):
+def test_full_disk_of_the_data_directory(small_disk, new_host):
     (small_disk / "config.toml").write_text("[settings]\nmin_free_disk_mib = 0\n")
     host = new_host("full")
     with host.client() as http:
