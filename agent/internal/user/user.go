@@ -6,12 +6,16 @@ package user
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 )
+
+// maxBytes is how much of each file is read.
+const maxBytes = 4 << 20
 
 // Account is who a command runs as.
 type Account struct {
@@ -226,7 +230,12 @@ func eachLine(path string, fields int, visit func([]string)) {
 		return
 	}
 	defer file.Close()
-	scanner := bufio.NewScanner(file)
+	// The image may put anything here: a device that never ends, or more
+	// accounts than there is memory.
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return
+	}
+	scanner := bufio.NewScanner(io.LimitReader(file, maxBytes))
 	scanner.Buffer(nil, 1<<20)
 	for scanner.Scan() {
 		if f := strings.Split(scanner.Text(), ":"); len(f) >= fields {

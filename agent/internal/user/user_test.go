@@ -3,6 +3,7 @@ package user
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -28,5 +29,28 @@ func TestLookup(t *testing.T) {
 	}
 	if _, err := d.Lookup("nobody"); err == nil {
 		t.Error("an unknown name is found")
+	}
+}
+
+func TestFilesWithoutEnd(t *testing.T) {
+	root := t.TempDir()
+	_ = os.Mkdir(filepath.Join(root, "etc"), 0o755)
+	passwd := filepath.Join(root, "etc/passwd")
+	line := strings.Repeat("x", 1000) + ":x:1:1::/:/bin/sh\n"
+	head := "user:x:1000:1000::/home/user:/bin/sh\n"
+	_ = os.WriteFile(passwd, []byte(head+strings.Repeat(line, 20<<10)), 0o644)
+	d := Open(root)
+	if a, err := d.Lookup("user"); err != nil || a.UID != 1000 {
+		t.Errorf("%+v %v", a, err)
+	}
+	if len(d.accounts) > 5000 {
+		t.Errorf("%d accounts were read", len(d.accounts))
+	}
+	_ = os.Remove(passwd)
+	if err := os.Symlink("/dev/urandom", passwd); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := d.Lookup("root"); err != nil || a.UID != 0 {
+		t.Errorf("%+v %v", a, err)
 	}
 }
