@@ -51,9 +51,9 @@ def hard_link(name: str, target: str) -> Item:
     return Item(name, kind=tarfile.LNKTYPE, link=target)
 
 
-def make_tar(items: Sequence[Item], *, format: int = tarfile.PAX_FORMAT) -> bytes:
+def make_tar(items: Sequence[Item], *, style: int = tarfile.PAX_FORMAT) -> bytes:
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=format) as archive:
+    with tarfile.open(fileobj=buffer, mode="w", format=style) as archive:
         for item in items:
             info = tarfile.TarInfo(item.name)
             info.type, info.linkname, info.mode = item.kind, item.link, item.mode
@@ -72,7 +72,9 @@ def digest_of(data: bytes) -> str:
 def estargz(data: bytes) -> bytes:
     """Several gzip members, one after the other."""
     third = len(data) // 3
-    return b"".join(gzip.compress(part) for part in (data[:third], data[third : 2 * third], data[2 * third :]))
+    return b"".join(
+        gzip.compress(part) for part in (data[:third], data[third : 2 * third], data[2 * third :])
+    )
 
 
 COMPRESSIONS = {
@@ -119,12 +121,16 @@ class Layout:
     ) -> dict:
         """Add a manifest; returns its descriptor with its platform."""
         compress, layer_type = COMPRESSIONS[compression]
+        if docker and compression == "gzip":
+            layer_type = DOCKER + "image.rootfs.diff.tar.gzip"
         described, diff_ids = [], []
         for layer in layers:
             plain = layer if isinstance(layer, bytes) else make_tar(layer)
             data = compress(plain)
             diff_ids.append(digest_of(plain))
-            described.append({"mediaType": layer_type, "digest": self.blob(data), "size": len(data)})
+            described.append(
+                {"mediaType": layer_type, "digest": self.blob(data), "size": len(data)}
+            )
         body = {
             "architecture": platform[1],
             "os": platform[0],
@@ -132,7 +138,9 @@ class Layout:
             "rootfs": {"type": "layers", "diff_ids": diff_ids},
         }
         config_type = DOCKER + "container.image.v1+json" if docker else OCI + "config.v1+json"
-        manifest_type = DOCKER + "distribution.manifest.v2+json" if docker else OCI + "manifest.v1+json"
+        manifest_type = (
+            DOCKER + "distribution.manifest.v2+json" if docker else OCI + "manifest.v1+json"
+        )
         manifest = {
             "schemaVersion": 2,
             "mediaType": manifest_type,
@@ -145,7 +153,9 @@ class Layout:
     def nested(self, entries: Sequence[dict], *, docker: bool = False) -> dict:
         """Add an index over the entries; returns its descriptor, without a platform."""
         kind = DOCKER + "distribution.manifest.list.v2+json" if docker else OCI + "index.v1+json"
-        return self.document({"schemaVersion": 2, "mediaType": kind, "manifests": list(entries)}, kind)
+        return self.document(
+            {"schemaVersion": 2, "mediaType": kind, "manifests": list(entries)}, kind
+        )
 
     def publish(self, descriptor: dict, tag: str = "latest") -> str:
         """List it in ``index.json``; returns a reference."""
@@ -161,7 +171,9 @@ class Layout:
         return path
 
 
-def docker_archive(path: Path, layers: Sequence[Sequence[Item]], *, name: str, config: dict | None = None) -> Path:
+def docker_archive(
+    path: Path, layers: Sequence[Sequence[Item]], *, name: str, config: dict | None = None
+) -> Path:
     """What ``docker save`` wrote before version 25."""
     tars = [make_tar(layer) for layer in layers]
     body = {
@@ -174,6 +186,10 @@ def docker_archive(path: Path, layers: Sequence[Sequence[Item]], *, name: str, c
     config_name = digest_of(raw).removeprefix("sha256:") + ".json"
     names = [f"{digest_of(data)[7:]}/layer.tar" for data in tars]
     manifest = [{"Config": config_name, "RepoTags": [name], "Layers": names}]
-    files = {config_name: raw, **dict(zip(names, tars, strict=True)), "manifest.json": json.dumps(manifest).encode()}
+    files = {
+        config_name: raw,
+        **dict(zip(names, tars, strict=True)),
+        "manifest.json": json.dumps(manifest).encode(),
+    }
     path.write_bytes(make_tar([Item(key, value) for key, value in files.items()]))
     return path

@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"fmt"
 	"crypto/rand"
 	"encoding/hex"
 	"os"
@@ -25,6 +26,7 @@ type Manager struct {
 	shield   *supervise.Shield
 	buffers  sync.Pool
 	workers  sync.WaitGroup
+	dbg []string
 	open     chan struct{} // closed when commands may start
 
 	mu      sync.Mutex
@@ -210,8 +212,12 @@ func (m *Manager) relieve(ctx context.Context, uid uint32) {
 		return
 	}
 	full := limit - reserve(limit)
+	t0 := time.Now()
+	defer func() { m.dbg = append(m.dbg, fmt.Sprint("total ", time.Since(t0))) }()
 	table := supervise.Table()
+	m.dbg = append(m.dbg, fmt.Sprint("procs ", info.Procs, " table ", len(table), " ", time.Since(t0)))
 	session, threads := supervise.Biggest(table)
+	m.dbg = append(m.dbg, fmt.Sprint("session ", session, " threads ", threads))
 	if owner, ok := memberOwner(table, session); ok && owner == uid && threads > limit/2 {
 		if threads >= full || supervise.ThreadsOf(table, uid) >= full {
 			m.endTree(ctx, supervise.Tree{Leader: session})
@@ -287,3 +293,5 @@ func oomKills() int64 {
 	}
 	return counter(data, "oom_kill ")
 }
+
+func (m *Manager) Dbg() []string { return m.dbg }

@@ -13,6 +13,7 @@ from tupper.core.backend import Backend, BackendContext, Machine, MachinePlan, M
 from tupper.core.errors import BackendUnavailable
 
 GROUP = "tupper.backends"
+_OURS = (importlib.metadata.EntryPoint("gvisor", "tupper.backends.gvisor:GVisor", GROUP),)
 
 
 class BrokenBackend(Backend):
@@ -45,6 +46,13 @@ class BrokenBackend(Backend):
         raise BackendUnavailable(f"backend {self._name} cannot be used: {self._reason}")
 
 
+def installed() -> list[importlib.metadata.EntryPoint]:
+    """Installed backends, and ours also where tupper runs from a checkout without metadata."""
+    found = list(importlib.metadata.entry_points(group=GROUP))
+    names = {point.name for point in found}
+    return [*found, *(point for point in _OURS if point.name not in names)]
+
+
 def load_backends(
     context_for: Callable[[str], BackendContext],
     *,
@@ -56,7 +64,7 @@ def load_backends(
         context_for: what a backend of this name may know.
         entry_points: instead of the installed ones.
     """
-    points = importlib.metadata.entry_points(group=GROUP) if entry_points is None else entry_points
+    points = installed() if entry_points is None else entry_points
     out: dict[str, Backend] = {}
     for point in points:
         out.setdefault(point.name, load_backend(point, context_for(point.name)))

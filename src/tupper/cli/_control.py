@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from typing import cast
 from urllib.parse import quote
 
 from tupper import SandboxException, TimeoutException
@@ -33,7 +34,7 @@ def _call(method: str, path: str, body: Mapping[str, object] | None = None) -> o
 
 def _objects(value: object) -> list[dict[str, object]]:
     """The objects of a JSON list; whatever else it holds is left out."""
-    items: list[object] = value if isinstance(value, list) else []
+    items = cast("list[object]", value) if isinstance(value, list) else []
     return [found for item in items if (found := as_object(item)) is not None]
 
 
@@ -155,7 +156,8 @@ def _events(path: str, body: Mapping[str, object]) -> Iterator[dict[str, object]
     headers = {"Content-Type": "application/json"}
     ask = Ask("POST", _ROOT + path, headers=headers, timeout_s=_SILENCE_S)
     try:
-        reply = _open().connect().open(ask, json.dumps(body).encode())
+        control = _open()  # kept: its connections close when it is collected
+        reply = control.connect().open(ask, json.dumps(body).encode())
         try:
             if reply.status >= 300:
                 problem = as_object(json.loads(reply.read_all() or b"{}"))

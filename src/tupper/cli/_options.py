@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import click
 
@@ -58,7 +58,8 @@ class Pair(click.ParamType[tuple[str, str]]):
     ) -> tuple[str, str]:
         """Read the text."""
         if isinstance(value, tuple):
-            return str(value[0]), str(value[1])
+            name, content = cast("tuple[object, object]", value)
+            return str(name), str(content)
         key, equals, rest = str(value).partition("=")
         if not equals or not key:
             self.fail(f"{value!r} is not of the form KEY=VALUE", param, ctx)
@@ -205,7 +206,11 @@ def creation_arguments(options: dict[str, object]) -> dict[str, object]:
             arguments[target] = dict(pairs)  # type: ignore[call-overload]
     mounts, ports = options.get("mounts"), options.get("ports")
     if isinstance(mounts, tuple) and mounts:
-        arguments["mounts"] = [read_mount(str(value)) for value in mounts]
+        arguments["mounts"] = [
+            read_mount(str(value)) for value in cast("tuple[object, ...]", mounts)
+        ]
     if isinstance(ports, tuple) and ports:
-        arguments["ports"] = dict(read_port(str(value)) for value in ports)
+        arguments["ports"] = dict(
+            read_port(str(value)) for value in cast("tuple[object, ...]", ports)
+        )
     return arguments

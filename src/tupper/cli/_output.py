@@ -13,8 +13,9 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import cast
 
 _BAR_WIDTH = 24
 _SHOW_AFTER_S = 1.0
@@ -85,7 +86,7 @@ def _jsonable(value: object) -> object:
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, (set, frozenset, tuple)):
-        return sorted(str(item) for item in value)
+        return sorted(str(item) for item in cast("Iterable[object]", value))
     return str(value)
 
 
@@ -223,7 +224,7 @@ def render_bar(message: str, done_bytes: int | None, total_bytes: int | None) ->
 
 
 @contextlib.contextmanager
-def progress(*, quiet: bool = False) -> Iterator[Progress]:
+def progress(*, quiet: bool = False) -> Generator[Progress]:
     """A :class:`Progress` that is taken away at the end, whatever happens."""
     bar = Progress(quiet=quiet)
     try:

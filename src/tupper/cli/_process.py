@@ -14,7 +14,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tupper import AsyncSandbox, CommandExitException, TimeoutException
@@ -25,6 +25,7 @@ from tupper.cli._streams import Start, Streams, parse_words
 from tupper.cli._terminal import raw_terminal, terminal_size, watch_size
 from tupper.protocol import envd
 from tupper.sdk._handles_async import AsyncCommandHandle
+from tupper.sdk._shared.result import Output
 
 _CHUNK = 64 * 1024
 _EOF_KEY = b"\x04"  # Ctrl-D, the end of input in a terminal. Source: termios(3), VEOF.
@@ -68,8 +69,9 @@ def run_inside(
         box = await attach_async(sandbox)
         try:
             return await _follow(box, start, interactive=interactive)
-        except CommandExitException as stopped:
-            if not isinstance(stopped.stderr, str) and stopped.error:
+        except CommandExitException as stopped:  # pyright: ignore[reportUnknownVariableType]
+            said: object = stopped.stderr  # pyright: ignore
+            if not isinstance(said, str) and stopped.error:
                 _output.note(f"tupper: {stopped.error}")
             return stopped.exit_code
         except TimeoutException as late:
@@ -125,12 +127,14 @@ async def _follow(box: AsyncSandbox, start: Start, *, interactive: bool) -> int:
     return 0
 
 
-def _show(event: envd.ProcessData) -> None:
+def _show(event: Output) -> None:
+    if event.gap:
+        _output.note(f"tupper: {event.gap} bytes of output were lost here")
     _output.data(event.data, to_stderr=event.stream is envd.Stream.STDERR)
 
 
 @contextlib.asynccontextmanager
-async def _killed_on_failure(handle: AsyncCommandHandle[str]) -> AsyncIterator[None]:
+async def _killed_on_failure(handle: AsyncCommandHandle[str]) -> AsyncGenerator[None]:
     """End the command inside if we stop waiting for it: Ctrl-C, a broken pipe, an error."""
     try:
         yield
@@ -143,7 +147,7 @@ async def _killed_on_failure(handle: AsyncCommandHandle[str]) -> AsyncIterator[N
 
 
 @contextlib.asynccontextmanager
-async def _stdin_to(send: Callable[[bytes], Awaitable[None]]) -> AsyncIterator[None]:
+async def _stdin_to(send: Callable[[bytes], Awaitable[None]]) -> AsyncGenerator[None]:
     """Pass our standard input on; an empty chunk is its end."""
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[bytes] = asyncio.Queue(maxsize=4)

@@ -15,9 +15,9 @@ from tupper.protocol import envd
 from tupper.sdk._async.commands import SHELL, Processes
 from tupper.sdk._async.process import Opening
 from tupper.sdk._handles_async import AsyncCommandHandle
-from tupper.sdk._shared.result import Collector, Piece
+from tupper.sdk._shared.result import Collector, Output, Piece
 
-Sink = Callable[[envd.ProcessData], None]
+Sink = Callable[[Output], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,6 @@ class _Passing(Collector):
         super().__init__(retain_output=False)
         self._sink = sink
 
-    def take(self, event: envd.ProcessData) -> Piece:
+    def take(self, event: Output) -> Piece:
         self._sink(event)
         return None, None, None

@@ -11,7 +11,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 
 from tupper import PtySize
 
@@ -29,7 +29,7 @@ def terminal_size() -> PtySize:
 
 
 @contextlib.contextmanager
-def raw_terminal() -> Iterator[None]:
+def raw_terminal() -> Generator[None]:
     """Every key reaches the program inside; the old mode is back at the end, whatever happens."""
     if sys.stdin is None or not sys.stdin.isatty():
         yield
@@ -47,7 +47,7 @@ def raw_terminal() -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def watch_size(changed: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+async def watch_size(changed: Callable[[], Awaitable[None]]) -> AsyncGenerator[None]:
     """Call ``changed`` after the window got another size."""
     number = getattr(signal, "SIGWINCH", None)
     if number is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,7 +69,7 @@ def cp(*, source: str, target: str, recursive: bool, user: str | None) -> None:
 def _upload(source: Path, target: Place, *, recursive: bool, user: str | None) -> None:
     box = attach(target.sandbox)
     if str(source) == "-":
-        box.files.write(target.path, click.get_binary_stream("stdin"), user=user)
+        box.files.write(target.path, sys.stdin.buffer, user=user)
         return
     if not source.exists():
         raise click.UsageError(f"{source} does not exist")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from tupper.cli._sandboxes import attach
@@ -13,4 +15,4 @@ from tupper.cli._sandboxes import attach
 @click.argument("path")
 def write(*, sandbox: str, path: str, user: str | None) -> None:
     """Write standard input to the file PATH of SANDBOX; missing directories are made."""
-    attach(sandbox).files.write(path, click.get_binary_stream("stdin"), user=user)
+    attach(sandbox).files.write(path, sys.stdin.buffer, user=user)

@@ -237,12 +237,12 @@ class _File:
 
     def _anchor_mounts(self, table: dict[str, object], where: str) -> dict[str, object]:
         """Make host paths absolute: they are relative to the file, not to the process."""
-        mounts, volumes = table.get("mounts"), table.get("volumes")
+        mounts = table.get("mounts")
         if isinstance(mounts, list):
             listed = cast("list[object]", mounts)
             table["mounts"] = [self._anchor_mount(item, f"{where}mounts") for item in listed]
-        if isinstance(volumes, dict):
-            items = self.table(volumes, f"{where}volumes").items()
+        if "volumes" in table:
+            items = self.table(table["volumes"], f"{where}volumes").items()
             table["volumes"] = {self._anchor(host, f"{where}volumes"): at for host, at in items}
         return table
 
@@ -250,11 +250,11 @@ class _File:
         if isinstance(item, str):
             host, colon, rest = item.partition(":")
             return self._anchor(host, where) + colon + rest
-        parts = cast("list[object]", item) if isinstance(item, list) else []
-        if parts and isinstance(parts[0], str):
-            return (self._anchor(parts[0], where), *parts[1:])
-        shown = repr(cast("object", item))
-        raise self.fail(f"{where}: {shown} is neither 'host:guest[:ro]' nor a list of these")
+        if isinstance(item, list):
+            parts = cast("list[object]", item)
+            if parts and isinstance(parts[0], str):
+                return (self._anchor(parts[0], where), *parts[1:])
+        raise self.fail(f"{where}: a mount is 'host:guest[:ro]' or a list of these parts")
 
     def _anchor(self, host: str, where: str) -> str:
         base = self.path.parent.resolve()

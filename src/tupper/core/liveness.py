@@ -30,6 +30,11 @@ def is_alive(pid: int, ticks: int) -> bool:
     return pid > 0 and start_ticks(pid) == ticks
 
 
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
 async def wait_end(pid: int, ticks: int) -> None:
     """Return when that process has ended. Costs nothing while it lives."""
     try:
@@ -37,11 +42,11 @@ async def wait_end(pid: int, ticks: int) -> None:
     except ProcessLookupError:
         return
     loop = asyncio.get_running_loop()
-    ended = loop.create_future()
+    ended: asyncio.Future[None] = loop.create_future()
     try:
         if not is_alive(pid, ticks):
             return
-        loop.add_reader(fd, lambda: ended.done() or ended.set_result(None))
+        loop.add_reader(fd, _finish, ended)
         await ended
     finally:
         loop.remove_reader(fd)

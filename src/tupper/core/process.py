@@ -259,9 +259,8 @@ def spawn_detached(
         log: where both outputs go; nowhere if None.
         pass_fds: descriptors that it inherits.
     """
-    flags: dict[str, object] = {}
-    if sys.platform == "win32":
-        flags["creationflags"] = 0x00000008 | 0x00000200  # DETACHED_PROCESS, NEW_PROCESS_GROUP
+    # DETACHED_PROCESS and CREATE_NEW_PROCESS_GROUP; elsewhere there are no such flags.
+    flags = 0x00000008 | 0x00000200 if sys.platform == "win32" else 0
     try:
         return subprocess.Popen(
             list(argv),
@@ -272,7 +271,7 @@ def spawn_detached(
             cwd="/",
             start_new_session=True,
             pass_fds=tuple(pass_fds),
-            **flags,  # type: ignore[call-overload]
+            creationflags=flags,
         )
     except OSError as error:
         raise _not_found(argv, error) from error

@@ -107,6 +107,7 @@ class SandboxRecord:
         boot_id: of the host, when it was made.
         started_by: version of tupper.
         end_reason, end_detail, last_words: why it ended.
+        purpose: empty for a user's own; ``build`` for one that a build works in.
     """
 
     id: str
@@ -147,3 +148,4 @@ class SandboxRecord:
     end_reason: EndReason | None = None
     end_detail: str = ""
     last_words: str = ""
+    purpose: str = ""

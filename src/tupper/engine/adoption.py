@@ -20,6 +20,7 @@ from tupper.core.sandbox import SandboxRecord
 from tupper.engine.context import Context
 from tupper.engine.creation import remove_tree
 from tupper.engine.ending import begin_end
+from tupper.engine.mounts import unmount_below
 from tupper.engine.ports import publish
 from tupper.engine.sandbox import OK, UNREACHABLE, Sandbox
 from tupper.engine.watch import Watch
@@ -68,6 +69,8 @@ async def _adopt(context: Context, watch: Watch, record: SandboxRecord) -> None:
 def _dead_because(context: Context, record: SandboxRecord) -> ExitReason | None:
     if record.boot_id != context.boot_id:
         return ExitReason(EndReason.HOST_REBOOTED, "the host was started again")
+    if record.purpose:
+        return ExitReason(EndReason.START_FAILED, "the background process ended during a build")
     if record.state is State.STARTING:
         detail = "the background process ended while it was started"
         return ExitReason(EndReason.START_FAILED, detail)
@@ -125,6 +128,10 @@ async def _sweep(context: Context) -> None:
     await _sweep_groups(context, keep)
     for entry in _orphans(context.paths.data / "sandboxes", keep):
         event("sweep.directory", sandbox=entry.name)
+        await unmount_below(entry)
+        await remove_tree(entry)
+    for entry in (context.paths.data / "build").glob("tmp-*"):
+        await unmount_below(entry)
         await remove_tree(entry)
     for entry in _orphans(context.paths.runtime / "s", keep):
         entry.unlink(missing_ok=True)

@@ -15,6 +15,7 @@ from tupper.core.sandbox import SandboxRecord
 from tupper.core.select import choose
 from tupper.core.settings import Settings
 from tupper.engine.parts import Forward, Parts
+from tupper.engine.recipes import RecipeBuilder
 from tupper.guest import Agent, claim_socket, dial, find_agent_binary
 from tupper.images import Images, Templates, make_disk
 from tupper.network import Policy
@@ -34,9 +35,10 @@ def find_parts(paths: Paths, settings: Settings, engine_id: str) -> Parts:
     def context_for(name: str) -> BackendContext:
         return BackendContext(paths.data, engine_id, settings.backends.get(name, {}))
 
+    builder = RecipeBuilder()
     return Parts(
         images=images,
-        templates=Templates(images, recipe_dirs(paths)),
+        templates=Templates(images, recipe_dirs(paths), builder=builder),
         network=find_network(engine_id, paths.data),
         backends=load_backends(context_for, entry_points=_entry_points()),
         choose=_choose,
@@ -47,6 +49,7 @@ def find_parts(paths: Paths, settings: Settings, engine_id: str) -> Parts:
         agent_binary=find_agent_binary,
         policy=policy_of,
         dial=dial,
+        bind=builder.bind,
     )
 
 

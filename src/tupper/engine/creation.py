@@ -41,6 +41,7 @@ AGENT_STARTS_S = 30.0
 _CLAIM_S = 20.0
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _GUEST_BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
+_BUILD_BUNDLE = "/run/tupper-ca.pem"
 # Programs that do not look at the system's bundle by themselves, and how they are told. All of
 # these replace, so they get the merged bundle; with Node's it does no harm to name it too.
 _BUNDLE_VARIABLES = (
@@ -51,15 +52,32 @@ _BUNDLE_VARIABLES = (
 
 
 class Creation:
-    """The making of one sandbox; used once."""
+    """The making of one sandbox; used once.
 
-    def __init__(self, context: Context, sandbox: Sandbox, request: CreateRequest) -> None:
+    Args:
+        context: of the engine.
+        sandbox: with its record as it was reserved.
+        request: what it shall be.
+        ground: for a build: the root filesystem that it writes straight into, instead of one from
+            the store and a disk of its own.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        sandbox: Sandbox,
+        request: CreateRequest,
+        *,
+        ground: Rootfs | None = None,
+    ) -> None:
         self._context = context
         self._sandbox = sandbox
         self._request = request
         self._attachment: Attachment | None = None
-        self._rootfs: Rootfs | None = None
+        self._rootfs = ground
+        self._is_build = ground is not None
         self._added = ""
+        self._bundle = ""
 
     async def run(self) -> None:
         """Make it. On failure or cancellation nothing is left but an ended record."""
@@ -119,7 +137,9 @@ class Creation:
         directory = self._context.directory(self._sandbox.id)
         directory.mkdir(mode=0o700, parents=True)
         later(undo, remove_tree, directory)
-        await self._context.parts.make_disk(directory / "disk.img", self._sandbox.record.disk_mib)
+        if not self._is_build:
+            size_mib = self._sandbox.record.disk_mib
+            await self._context.parts.make_disk(directory / "disk.img", size_mib)
 
     async def _attach(self, undo: AsyncExitStack) -> None:
         parts = self._context.parts
@@ -131,6 +151,8 @@ class Creation:
 
     async def _find_rootfs(self) -> None:
         request, parts = self._request, self._context.parts
+        if self._is_build:
+            return
         if request.image:
             rootfs = await parts.images.ensure(request.image)
         else:
@@ -155,14 +177,21 @@ class Creation:
         context, record = self._context, self._sandbox.record
         directory = context.directory(record.id)
         hostname = record.name.replace("_", "-").strip(".-") or record.id
+        files = etc_files(hostname, self._attachment)
         if context.settings.trust_host_ca:
-            self._added = await context.trust.added()
+            added = await context.trust.added()
+            if added and self._is_build:
+                # What a build writes stays in the template, and a host's authority must not.
+                files[_BUILD_BUNDLE] = await context.trust.bundle()
+                self._bundle = _BUILD_BUNDLE
+            elif added:
+                self._added, self._bundle = added, _GUEST_BUNDLE
         return MachinePlan(
             sandbox_id=record.id,
             host_name=context.host_name(record.id),
             directory=directory,
             rootfs=self._rootfs,
-            disk_image=directory / "disk.img",
+            disk_image=None if self._is_build else directory / "disk.img",
             disk_mib=record.disk_mib,
             attachment=self._attachment,
             mounts=record.mounts,
@@ -172,13 +201,13 @@ class Creation:
             hostname=hostname,
             agent_binary=context.parts.agent_binary(),
             agent_config=self._agent_config(self._rootfs, hostname),
-            etc_files=etc_files(hostname, self._attachment),
+            etc_files=files,
             options=self._request.backend_options,
         )
 
     def _agent_config(self, rootfs: Rootfs, hostname: str) -> dict[str, object]:
         record, request, config = self._sandbox.record, self._request, rootfs.config
-        bundle = dict.fromkeys(_BUNDLE_VARIABLES, _GUEST_BUNDLE) if self._added else {}
+        bundle = dict.fromkeys(_BUNDLE_VARIABLES, self._bundle) if self._bundle else {}
         out: dict[str, object] = {
             "accessToken": record.token,
             "sandboxId": record.id,

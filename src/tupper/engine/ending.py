@@ -24,6 +24,7 @@ from tupper.protocol.fields import Fields
 
 # How long processes inside may take after SIGTERM. A kill must be over in 5 s.
 KILL_GRACE_S = 0.0
+AGAIN_S = 30.0
 
 
 def begin_end(context: Context, sandbox: Sandbox, reason: ExitReason) -> asyncio.Task[None]:
@@ -45,6 +46,7 @@ async def _end(context: Context, sandbox: Sandbox, reason: ExitReason) -> None:
             await sandbox.machine.stop(grace_s=KILL_GRACE_S)
     except (TupperError, OSError):
         sandbox.ending = None
+        context.spawn(_try_again(context, sandbox, reason), f"end again {sandbox.id}")
         raise
     sandbox.abort_streams()
     await remove_remains(context, sandbox)
@@ -58,6 +60,14 @@ async def _end(context: Context, sandbox: Sandbox, reason: ExitReason) -> None:
     await context.store.save(sandbox.record)
     context.sandboxes.pop(sandbox.id, None)
     event("sandbox.ended", sandbox=sandbox.id, reason=reason.reason, detail=reason.detail)
+
+
+async def _try_again(context: Context, sandbox: Sandbox, reason: ExitReason) -> None:
+    """A machine that would not end is not forgotten, also if nobody asks again."""
+    await asyncio.sleep(AGAIN_S)
+    async with sandbox.lock:
+        if sandbox.id in context.sandboxes:
+            begin_end(context, sandbox, reason)
 
 
 def _note_failure(task: asyncio.Task[None]) -> None:

@@ -10,26 +10,22 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from tupper.core.backend import Probe
+from tupper.core.backend import Probe, Rootfs
 from tupper.core.errors import (
-    AlreadyExists,
-    CapacityReached,
     Conflict,
     InvalidArgument,
-    OutOfDisk,
     SandboxNotFound,
     TupperError,
 )
-from tupper.core.ids import is_sandbox_id, new_sandbox_id, new_token
+from tupper.core.ids import is_sandbox_id
 from tupper.core.lifecycle import EndReason, ExitReason, State
-from tupper.core.liveness import start_ticks
 from tupper.core.paths import Paths, make_private
 from tupper.core.sandbox import CreateRequest, SandboxRecord
 from tupper.core.settings import Settings
-from tupper.core.version import VERSION
 from tupper.engine.adoption import adopt_all, check_health
 from tupper.engine.context import Context
 from tupper.engine.creation import Creation
@@ -38,7 +34,8 @@ from tupper.engine.listing import Page, Query, select_page
 from tupper.engine.metrics import Sample, collect
 from tupper.engine.parts import Parts
 from tupper.engine.ports import LOOPBACK, publish
-from tupper.engine.request import check_port, check_request, check_timeout, decide_limits
+from tupper.engine.request import check_port, check_timeout
+from tupper.engine.reservation import reserve
 from tupper.engine.sandbox import UNREACHABLE, Sandbox
 from tupper.engine.store import Store
 from tupper.engine.watch import Watch
@@ -46,7 +43,6 @@ from tupper.engine.watch import Watch
 if TYPE_CHECKING:
     from tupper.images import Images, Pruned, Templates
 
-_MIB = 1024 * 1024
 _HEALTH_S = 2.0
 _LOG_S = 5.0
 _CREATIONS_AT_ONCE = 64
@@ -56,6 +52,11 @@ def _find_parts(paths: Paths, settings: Settings, engine_id: str) -> Parts:
     from tupper.engine.assembly import find_parts  # noqa: PLC0415 - imports all the layers below
 
     return find_parts(paths, settings, engine_id)
+
+
+def _remove_layers(directory: Path) -> None:
+    for layer in directory.glob("*"):
+        shutil.rmtree(layer, ignore_errors=True)
 
 
 class Engine:
@@ -91,6 +92,7 @@ class Engine:
             make_private(paths.runtime / "s")
             parts = (find_parts or _find_parts)(paths, settings, store.engine_id)
             engine = cls(Context(paths, settings, store, parts))
+            parts.bind(engine._context)
             await adopt_all(engine._context, engine._watch)
         except BaseException:
             await store.close()
@@ -188,7 +190,7 @@ class Engine:
             Conflict: it was killed meanwhile.
             TupperError: of the step that failed.
         """
-        sandbox, request = self._reserve(request)
+        sandbox, request = reserve(self._context, request)
         creation = asyncio.get_running_loop().create_task(self._make(sandbox, request))
         sandbox.creation = creation
         try:
@@ -202,67 +204,6 @@ class Engine:
                 await self._finish(sandbox, ExitReason(EndReason.KILLED, "its creator went away"))
             raise
         return sandbox.record
-
-    def _reserve(self, request: CreateRequest) -> tuple[Sandbox, CreateRequest]:
-        """Take the name and a place, in one step without an await: exactly one may win."""
-        context, settings = self._context, self.settings
-        request = check_request(request, settings, context.paths.data)
-        limits = decide_limits(request, settings)
-        self._check_room(request)
-        internet = request.allow_internet
-        record = SandboxRecord(
-            id=new_sandbox_id(),
-            state=State.STARTING,
-            token=new_token(),
-            name=request.name,
-            template=request.image or request.template,
-            image=request.image,
-            metadata=dict(request.metadata),
-            created_at=time.time(),
-            timeout_s=request.timeout_s,
-            idle_timeout_s=request.idle_timeout_s,
-            cpus=limits.cpus,
-            memory_mib=limits.memory_mib,
-            disk_mib=limits.disk_mib,
-            pids=limits.pids,
-            mounts=request.mounts,
-            allow_internet=settings.allow_internet_access if internet is None else internet,
-            allow_out=request.allow_out,
-            deny_out=request.deny_out,
-            allow_host_ports=request.allow_host_ports,
-            owner_pid=request.owner_pid,
-            owner_start_ticks=self._owner_ticks(request),
-            boot_id=context.boot_id,
-            started_by=VERSION,
-        )
-        sandbox = Sandbox(record)
-        context.sandboxes[sandbox.id] = sandbox
-        return sandbox, request
-
-    def _check_room(self, request: CreateRequest) -> None:
-        context, settings = self._context, self.settings
-        if request.name and any(s.record.name == request.name for s in context.sandboxes.values()):
-            raise AlreadyExists(f"a sandbox named {request.name!r} exists")
-        if len(context.sandboxes) >= settings.max_sandboxes:
-            raise CapacityReached(
-                f"{len(context.sandboxes)} sandboxes run, the most allowed is "
-                f"{settings.max_sandboxes}"
-            )
-        free_mib = shutil.disk_usage(context.paths.data).free // _MIB
-        if free_mib < settings.min_free_disk_mib:
-            raise OutOfDisk(
-                f"the disk of the data directory has {free_mib} MiB free, "
-                f"less than the {settings.min_free_disk_mib} MiB that must stay free",
-                hint="free some space, or lower the setting min_free_disk_mib",
-            )
-
-    def _owner_ticks(self, request: CreateRequest) -> int:
-        if not request.owner_pid:
-            return 0
-        have = start_ticks(request.owner_pid)
-        if have is None or request.owner_start_ticks not in (0, have):
-            raise InvalidArgument(f"process {request.owner_pid}, the owner, is gone")
-        return have
 
     async def _make(self, sandbox: Sandbox, request: CreateRequest) -> None:
         try:
@@ -480,6 +421,35 @@ class Engine:
             await self.images.remove(reference, in_use=self.images_in_use())
 
     async def prune_images(self) -> Pruned:
-        """Remove all images that no sandbox stands on."""
+        """Remove all images that no sandbox stands on, and the kept layers of builds."""
         async with self._context.gate.alone():
+            await asyncio.to_thread(_remove_layers, self._context.paths.data / "build")
             return await self.images.prune(in_use=self.images_in_use())
+
+    async def build_template(
+        self,
+        name: str,
+        dockerfile: str,
+        *,
+        context: Path | None,
+        arguments: Mapping[str, str],
+        force: bool,
+        emit: Callable[[Mapping[str, object]], None],
+    ) -> Rootfs:
+        """Build a template from a Dockerfile inside sandboxes.
+
+        Args:
+            name: of the template.
+            dockerfile: its text.
+            context: the host's directory that COPY takes from.
+            arguments: for ARG.
+            force: run every step again.
+            emit: gets ``{"event": "log", "message"}`` as it goes.
+
+        Raises:
+            TemplateError: naming the line that is wrong or failed.
+        """
+        from tupper.engine.build import Recipe, build  # noqa: PLC0415 - rarely needed
+
+        recipe = Recipe(name, dockerfile, context, arguments, force)
+        return await build(self._context, recipe, emit)

@@ -17,6 +17,7 @@ from tupper.core.backend import AgentAddress, Attachment, Backend, Isolation, Pr
 from tupper.core.sandbox import SandboxRecord
 
 if TYPE_CHECKING:
+    from tupper.engine.context import Context
     from tupper.images import Images, Templates
     from tupper.network import Policy
 
@@ -40,6 +41,9 @@ class AgentClient(Protocol):
 
     async def deadline(self, unix_s: float) -> None:
         """Tell when the sandbox ends; 0 for never."""
+
+    async def shutdown(self, *, grace_s: float) -> None:
+        """Ask for an orderly end, with everything written to disk."""
 
     async def log(self) -> str:
         """Its log."""
@@ -103,6 +107,7 @@ class Parts:
         agent_binary: the agent for this host's processor.
         policy: a sandbox's network policy.
         dial: connects to a port inside; 49983 is the agent's own.
+        bind: told of the engine's world once there is one.
     """
 
     images: Images
@@ -117,3 +122,4 @@ class Parts:
     agent_binary: Callable[[], Path]
     policy: Callable[[SandboxRecord], Policy]
     dial: Dial
+    bind: Callable[[Context], None]

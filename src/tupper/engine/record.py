@@ -53,7 +53,7 @@ def parse_record(text: str) -> SandboxRecord:
 
 _TEXTS = (
     "id", "token", "name", "template", "image", "rootfs_digest", "backend", "isolation",
-    "mechanism", "kernel", "boot_id", "started_by", "end_detail", "last_words",
+    "mechanism", "kernel", "boot_id", "started_by", "end_detail", "last_words", "purpose",
 )  # fmt: skip
 _WHOLES = ("memory_mib", "disk_mib", "pids", "owner_pid", "owner_start_ticks")
 

@@ -62,8 +62,9 @@ class Sandbox:
 
     @property
     def is_running(self) -> bool:
-        """Whether it is ready and nobody ends it."""
-        return self.record.state is State.RUNNING and self.ending is None
+        """Whether it is a user's, ready, and nobody ends it."""
+        ready = self.record.state is State.RUNNING and not self.record.purpose
+        return ready and self.ending is None
 
     @property
     def agent(self) -> AgentClient:

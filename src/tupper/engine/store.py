@@ -115,6 +115,10 @@ class Store:
         """Remember a sandbox's new record."""
         await self._call(self._save, record)
 
+    async def forget(self, sandbox_id: str) -> None:
+        """Forget a sandbox, as if it had never been."""
+        await self._call(self._write, "DELETE FROM sandboxes WHERE id = ?", (sandbox_id,))
+
     async def living(self) -> list[SandboxRecord]:
         """All sandboxes that have not ended."""
         return await self._call(self._select, "state != 'ended'", ())

@@ -20,7 +20,7 @@ async def together(*coroutines: Coroutine[object, object, object]) -> None:
             for coroutine in coroutines:
                 group.create_task(coroutine)
     except BaseExceptionGroup as errors:
-        raise _first(cast("BaseExceptionGroup[BaseException]", errors)) from None
+        raise _first(errors) from None
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:

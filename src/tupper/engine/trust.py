@@ -68,6 +68,14 @@ class Trust:
             self._seen = seen
         return self._text
 
+    async def bundle(self) -> str:
+        """All that this host trusts, as PEM text; empty where there is no bundle."""
+        named = os.environ.get("SSL_CERT_FILE")
+        for place in ([Path(named)] if named else []) + list(self._places.bundles):
+            if text := await asyncio.to_thread(_read, place):
+                return text
+        return ""
+
 
 def _changed_at(place: Path) -> int:
     try:

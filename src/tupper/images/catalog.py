@@ -25,10 +25,17 @@ from tupper.images.locks import held, locked
 from tupper.images.manifest import Platform, parse_platform
 from tupper.images.records import ImageInfo, Progress, ProgressEvent, Pruned
 from tupper.images.store import Reference, Store, Stored
-from tupper.protocol.reference import LocalPath, RegistryName, is_digest, parse_reference
+from tupper.protocol.reference import (
+    LocalPath,
+    RegistryName,
+    Transport,
+    is_digest,
+    parse_reference,
+)
 from tupper.protocol.reference import Stored as StoredName
 
 _LOCK_TIMEOUT_S = 3600.0
+_FILE_TRANSPORTS = [Transport.OCI, Transport.OCI_ARCHIVE, Transport.DOCKER_ARCHIVE]
 TEMPLATE_PREFIX = "template:"
 ANY_PLATFORM = "any"  # the platform of trees that were built here
 
@@ -104,7 +111,7 @@ class Images:
 
     async def lookup(self, reference_or_digest: str) -> Rootfs | None:
         """The root filesystem if it is stored. Touches no network."""
-        found = await self._find(reference_or_digest)
+        found = self._find(reference_or_digest)
         return None if found is None else found.rootfs
 
     async def list(self) -> list[ImageInfo]:
@@ -135,18 +142,17 @@ class Images:
             ImageNotFound: it is not stored.
             Conflict: it is in use, or being used at this moment.
         """
-        found = await self._find(reference_or_digest)
+        found = self._find(reference_or_digest)
         if found is None:
             raise ImageNotFound(f"no image {reference_or_digest} is stored")
         digest = found.rootfs.digest
         mine = [item for item in self.store.references() if item.digest == digest]
         if not is_digest(reference_or_digest):
-            name = await _canonical_name(reference_or_digest)
-            others = [item for item in mine if item.name != name]
-            if others and len(others) < len(mine):
-                for item in mine:
-                    if item.name == name:
-                        self.store.drop_reference(item)
+            names = {name for name, _ in _possible_names(reference_or_digest)}
+            named = [item for item in mine if item.name in names]
+            if len(named) < len(mine):
+                for item in named:
+                    self.store.drop_reference(item)
                 return
         if digest in in_use or not await self._discard(digest):
             raise Conflict(f"image {reference_or_digest} is in use", hint="end its sandboxes first")
@@ -260,18 +266,15 @@ class Images:
                 hint="remove images that are not used: tupper image prune",
             )
 
-    async def _find(self, text: str) -> Stored | None:
+    def _find(self, text: str) -> Stored | None:
+        """By any of its names, or by a digest; whether a local source changed does not matter."""
         if is_digest(text):
             return self._by_digest(text)
-        if text.startswith(TEMPLATE_PREFIX):
-            reference = self.store.reference(text, ANY_PLATFORM)
-            return None if reference is None else self.store.read(reference.digest)
-        parsed = parse_reference(text)
-        if isinstance(parsed, StoredName):
-            return self._by_digest(parsed.digest)
-        if isinstance(parsed, LocalPath):
-            parsed = await asyncio.to_thread(sniff, parsed)
-        return self.store.find(_canonical(parsed), str(parse_platform(None)), stamp(parsed))
+        for name, platform in _possible_names(text):
+            reference = self.store.reference(name, platform)
+            if reference is not None:
+                return self.store.read(reference.digest)
+        return None
 
     def _by_digest(self, digest: str) -> Stored | None:
         """By the image's own digest, or that of a manifest that led to it."""
@@ -321,12 +324,16 @@ def _canonical(source: RegistryName | LocalPath) -> str:
     return f"{source.transport}:{source.path}{name}"
 
 
-async def _canonical_name(text: str) -> str:
+def _possible_names(text: str) -> list[tuple[str, str]]:
+    """The (name, platform) pairs that a text may be stored under; looks at no file."""
     if text.startswith(TEMPLATE_PREFIX):
-        return text
+        return [(text, ANY_PLATFORM)]
     parsed = parse_reference(text)
+    platform = str(parse_platform(None))
     if isinstance(parsed, StoredName):
-        return text
-    if isinstance(parsed, LocalPath):
-        parsed = await asyncio.to_thread(sniff, parsed)
-    return _canonical(parsed)
+        return []
+    if isinstance(parsed, RegistryName) or parsed.transport is Transport.DOCKER_DAEMON:
+        return [(_canonical(parsed), platform)]
+    path = str(Path(parsed.path).expanduser().absolute())
+    kinds = [parsed.transport] if parsed.transport else _FILE_TRANSPORTS
+    return [(_canonical(LocalPath(kind, path, parsed.name)), platform) for kind in kinds]

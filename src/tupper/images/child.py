@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
-import tupper
 from tupper.core.errors import ImageError, ImageRejected, TupperError
 from tupper.core.process import minimal_env, run
 from tupper.images.layers import Limits, Summary
@@ -17,7 +16,7 @@ from tupper.images.unpack import Layer, error_from_line, render_extract, render_
 
 _TIMEOUT_S = 3600.0
 # The child must find the same code, installed or not.
-_PACKAGE = str(Path(tupper.__file__).resolve().parents[1])
+_PACKAGE = str(Path(__file__).resolve().parents[2])
 
 
 async def unpack_layers(

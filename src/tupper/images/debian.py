@@ -198,7 +198,7 @@ class _Watcher:
 
     def take(self, line: str) -> None:
         match = _STEP.match(line.strip())
-        if match is not None:
+        if match is not None and "received signal" not in line:  # its end, not a step
             info = match["info"] or f"{match['verb'].lower()} {match['package']}"
             self._step = info.rstrip(".")[:120]
             self._progress(ProgressEvent(self._step))

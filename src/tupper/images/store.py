@@ -249,13 +249,13 @@ class Store:
         record = _render_record(config, size_bytes, manifests)
         _write_durably(item / "image.json", record)
         await run(["sync", "--file-system", str(item)], timeout_s=_SYNC_TIMEOUT_S)
-        try:
+        if (root / "rootfs").is_dir():
+            _write_durably(root / "image.json", record)
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                root.rename(stage / "damaged")  # somebody took the tree out of it
             item.rename(root)
             _sync_directory(root.parent)
-        except OSError:
-            if not (root / "rootfs").is_dir():
-                raise
-            _write_durably(root / "image.json", record)
         event("image.stored", digest=digest, size_bytes=size_bytes)
         return Rootfs(digest, root / "rootfs", config, size_bytes)
 

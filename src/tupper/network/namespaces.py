@@ -34,7 +34,7 @@ from tupper.core.errors import (
 from tupper.network import ruleset
 from tupper.network.firewalls import Firewalls
 from tupper.network.forwarding import Forwarding, set_link
-from tupper.network.policy import HOST_NAMES, Network, Policy, check_policy
+from tupper.network.policy import HOST_NAMES, Network, Policy, check_id, check_policy
 from tupper.network.resolvers import find_resolvers, is_loopback
 from tupper.network.routes import interfaces, mtu_of, route_to, routes
 from tupper.network.state import Entry, State
@@ -74,12 +74,22 @@ class Namespaces(Network):
         # meet the removal of the table that comes with the last sandbox.
         self._lock = asyncio.Lock()
         self._resolvers: tuple[str, ...] | None = None
+        self._attaching: set[str] = set()  # not for a sweep that comes in between
         self._leaving: list[ruleset.Member] = []
         self._may_have_table = True  # an earlier process may have left one
+        self._is_clean = False  # nothing of ours is on the host, as far as we know
 
     async def attach(self, sandbox_id: str, policy: Policy) -> Attachment:
         """See :meth:`Network.attach`."""
+        check_id(sandbox_id)
         check_policy(policy)
+        self._attaching.add(sandbox_id)
+        try:
+            return await self._attach(sandbox_id, policy)
+        finally:
+            self._attaching.discard(sandbox_id)
+
+    async def _attach(self, sandbox_id: str, policy: Policy) -> Attachment:
         netns = self._netns_of(sandbox_id)
         if (_NETNS_DIR / netns).exists():
             raise AlreadyExists(f"sandbox {sandbox_id} already has a network")
@@ -141,11 +151,12 @@ class Namespaces(Network):
         links = await self._links()
         living = set(links.values())
         known = living | self._state.ids() | self._namespaces()
-        gone = sorted(known - (set(keep) & living))
+        gone = sorted(known - (set(keep) & living) - self._attaching)
         for sandbox_id in gone:
             owned = [link for link, owner in links.items() if owner == sandbox_id]
             for link in owned or [""]:
                 await self._remove(sandbox_id, link)
+        gone = [sandbox_id for sandbox_id in gone if sandbox_id]  # a link without an owner yet
         async with self._lock:
             if self._state.ids():
                 self._forwarding.ensure(find_uplinks())
@@ -238,7 +249,7 @@ class Namespaces(Network):
     async def _admit(self, entry: Entry, uplinks: Collection[str]) -> None:
         """Let the sandbox's packets through: forwarding, our table, other firewalls."""
         async with self._lock:
-            self._may_have_table = True
+            self._is_clean = False
             guarded = self._forwarding.ensure(uplinks)
             servers = find_resolvers()
             if not servers:
@@ -264,6 +275,7 @@ class Namespaces(Network):
 
     async def _rebuild(self) -> None:
         """Make the table from what is written down, in one transaction."""
+        self._may_have_table = True
         servers = self._resolvers = find_resolvers()
         members = [entry.member(servers) for entry in self._state.entries()]
         await _run_nft(
@@ -338,19 +350,22 @@ class Namespaces(Network):
             if member not in self._leaving:
                 return
             leaving, self._leaving = self._leaving, []
-            if self._state.ids():  # otherwise the whole table goes, see _leave_if_last
+            # With the last one the whole table goes, see _leave_if_last.
+            if self._may_have_table and self._state.ids():
                 texts = (ruleset.render_remove(self._engine_id, member) for member in leaving)
                 await self._apply("".join(texts))
 
     async def _leave_if_last(self) -> None:
         """With the last sandbox the table, the rules in other firewalls and forwarding go."""
         async with self._lock:
-            if self._state.ids() or not self._may_have_table:
+            if self._state.ids() or self._is_clean:
                 return
             self._resolvers = None
             await _run_nft(ruleset.render_delete_table(self._engine_id))
+            self._may_have_table = False
             await self._firewalls.remove()
-            self._may_have_table = not self._forwarding.release()
+            # Not yet, while a link of another engine, or one that is just removed, is there.
+            self._is_clean = self._forwarding.release()
 
 
 def find_uplinks() -> frozenset[str]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import abc
 import ipaddress
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -36,6 +37,7 @@ BUILT_IN_DENIALS = (
 HOST_NAMES = ("host.tupper.internal", "host.docker.internal")
 _EVERYTHING = ipaddress.IPv4Network("0.0.0.0/0")
 _CIDRS_MAX = 1000
+_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,16 @@ class Verdicts:
     allowed: tuple[str, ...] = ()
     denied: tuple[str, ...] = ()
     host_ports: tuple[int, ...] = field(default=())
+
+
+def check_id(sandbox_id: str) -> None:
+    """Refuse an id that would mean something in a path or in another program's input.
+
+    Errors:
+        InvalidArgument: not 1 to 64 ASCII letters, digits, underscores or hyphens.
+    """
+    if not _ID.fullmatch(sandbox_id):
+        raise InvalidArgument(f"sandbox id {sandbox_id[:100]!r} cannot name a network")
 
 
 def check_policy(policy: Policy) -> Verdicts:

@@ -19,7 +19,7 @@ _RTM_NEWROUTE, _RTM_GETROUTE = 24, 26
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
 _NLM_F_REQUEST, _NLM_F_DUMP = 1, 0x300
 _RTA_DST, _RTA_OIF = 1, 4
-_RTN_UNICAST = 1
+_RTN_UNICAST, _RTN_LOCAL = 1, 2
 _TABLE_LOCAL = 255
 _SIOCGIFMTU = 0x8921
 _HEADER = struct.Struct("=IHHII")
@@ -62,6 +62,17 @@ def routes() -> list[Route]:
         for kind, payload in _ask(_RTM_GETROUTE, body, dump=True)
         if kind == _RTM_NEWROUTE and payload[4] != _TABLE_LOCAL
     ]
+
+
+def local_addresses() -> list[str]:
+    """The host's own IPv4 addresses."""
+    body = _ROUTE.pack(socket.AF_INET, 0, 0, 0, 0, 0, 0, 0, 0)
+    found = [
+        _parse_route(payload)
+        for kind, payload in _ask(_RTM_GETROUTE, body, dump=True)
+        if kind == _RTM_NEWROUTE and payload[4] == _TABLE_LOCAL and payload[7] == _RTN_LOCAL
+    ]
+    return sorted({str(route.destination.network_address) for route in found})
 
 
 def interfaces() -> list[str]:

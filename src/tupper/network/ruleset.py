@@ -22,6 +22,9 @@ from dataclasses import dataclass
 from tupper.network.policy import BUILT_IN_DENIALS, Verdicts
 
 LINK_PREFIX = "tp"  # every sandbox link of every engine
+# Connections that one sandbox may have open. The kernel's table of connections is one for the whole
+# host, often 65,536 to 262,144 entries; a guest that fills it would cut off everybody.
+FLOWS_MAX = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,7 @@ def render_table(
     *,
     resolvers: Iterable[str] = (),
     guarded: Iterable[str] = (),
+    own: Iterable[str] = (),
 ) -> str:
     """The transaction that makes the whole table anew.
 
@@ -112,9 +116,10 @@ def render_table(
         members: all its sandboxes.
         resolvers: the host's name servers.
         guarded: devices between which the host did not forward before we switched it on.
+        own: addresses of the host that the kernel of this namespace does not know as local.
     """
     text = render_delete_table(engine_id) + _table_text(engine_id)
-    text += _changes(engine_id, "add", {"resolvers": tuple(resolvers)})
+    text += _changes(engine_id, "add", {"resolvers": tuple(resolvers), "own": tuple(own)})
     text += render_guard(engine_id, guarded)
     merged: Elements = {}
     for member in members:
@@ -146,6 +151,8 @@ def _table_text(engine_id: str) -> str:
   map dns {{ type ipv4_addr . ipv4_addr : ipv4_addr; }}
   set resolvers {{ type ipv4_addr; }}
   set guarded {{ type ifname; }}
+  set own {{ type ipv4_addr; }}
+  set flows {{ type ipv4_addr; size 65535; flags dynamic; }}
   set built_in {{
     type ipv4_addr; flags interval;
     elements = {{ {", ".join(BUILT_IN_DENIALS)} }}
@@ -161,11 +168,13 @@ def _table_text(engine_id: str) -> str:
     ip option lsrr exists drop
     ip option ssrr exists drop
     ct direction reply ct state established,related accept
+    ct state new add @flows {{ ip saddr ct count over {FLOWS_MAX} }} goto refuse
     meta l4proto {{ tcp, udp }} th dport 53 ip saddr . ip daddr @dns_clients accept
     fib daddr type local ip saddr . tcp dport @host_ports accept
     icmp type echo-request fib daddr . iif type local accept
     fib daddr type != unicast goto refuse
     ip daddr @built_in goto refuse
+    ip daddr @own goto refuse
     ip saddr . ip daddr @allowed accept
     ip saddr . ip daddr @denied goto refuse
     ip saddr @online accept

@@ -84,6 +84,7 @@ class _Pump:
         with self._changed:
             self._ended = True
             self._changed.notify_all()
+        self.stream.stop()
         reply = self.stream.reply
         if reply is not None:
             reply.abort()

@@ -49,7 +49,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--listen", action="append", default=[], metavar="HOST:PORT")
     parser.add_argument("--domain", default=None)
     options = parser.parse_args(argv)
-    os.umask(0o022)  # whatever the user's is; what is private is made so explicitly
     paths = find_paths()
     try:
         log_to(paths.data)

@@ -206,6 +206,7 @@ def run(paths: Paths, settings: Settings, options: Options) -> int:
 
     A restart replaces the process: the new program adopts what the old one served.
     """
+    os.umask(0o022)  # whatever the user's is; what is private is made so explicitly
     try:
         restart = asyncio.run(serve(paths, settings, options))
     except TupperError as error:
@@ -215,5 +216,17 @@ def run(paths: Paths, settings: Settings, options: Options) -> int:
             print(f"hint: {error.hint}", file=sys.stderr)  # noqa: T201
         return 1
     if restart:
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606
+        os.execv(sys.executable, [sys.executable, *again(sys.orig_argv[1:])])  # noqa: S606
     return 0
+
+
+def again(argv: Sequence[str]) -> list[str]:
+    """The arguments for starting once more: the descriptor of our starter is not ours any more."""
+    kept: list[str] = []
+    words = iter(argv)
+    for word in words:
+        if word == "--ready-fd":
+            next(words, None)
+        elif not word.startswith("--ready-fd="):
+            kept.append(word)
+    return kept

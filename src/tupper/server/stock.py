@@ -125,10 +125,10 @@ async def _build(request: Request) -> Response:
         if not dockerfile:
             rootfs = await engine.templates.ensure(name, progress=progress, force=force)
         else:
-            from tupper.engine.build import Recipe, build  # noqa: PLC0415 - rarely needed
-
-            recipe = Recipe(name, dockerfile, Path(context) if context else None, arguments, force)
-            rootfs = await build(engine, recipe, emit)
+            place = Path(context) if context else None
+            rootfs = await engine.build_template(
+                name, dockerfile, context=place, arguments=arguments, force=force, emit=emit
+            )
         return {"event": "done", "template": {"name": name, "digest": rootfs.digest}}
 
     return stream_lines(work)

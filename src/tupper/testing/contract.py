@@ -142,7 +142,7 @@ class BackendContract(abc.ABC):
     @pytest.fixture
     def home(self) -> Iterator[Path]:
         """A directory with a short name, because paths of sockets have a limit."""
-        with tempfile.TemporaryDirectory(prefix="tc-", dir="/tmp") as name:  # noqa: S108
+        with tempfile.TemporaryDirectory(prefix="tc-", dir="/tmp") as name:
             yield Path(name)
 
     @pytest.fixture
@@ -279,10 +279,8 @@ class BackendContract(abc.ABC):
             start = asyncio.create_task(backend.start(plan))
             await asyncio.sleep(delay_s)
             start.cancel()
-            try:
+            with contextlib.suppress(asyncio.CancelledError):
                 await (await start).stop(grace_s=0)  # it was faster
-            except asyncio.CancelledError:
-                pass
             await assert_nothing_left(plan)
 
     async def test_capabilities_agree_with_behaviour(

@@ -64,7 +64,7 @@ def test_tb063_interrupt_resize_and_end_of_file(sbx):
     terminal.expect(rb"24 80\r\n/dev/pts/\d+\r\nterm=xterm-256color")
     sbx.pty.resize(terminal.handle.pid, PtySize(rows=40, cols=120))
     terminal.send(b"stty size\n")
-    terminal.expect(rb"40 120")
+    terminal.expect(rb"40 120\r\n[^\r\n]*\$ ")
     terminal.send(b"\x04")
     assert terminal.end() in (0, 130)
 

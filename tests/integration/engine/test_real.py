@@ -8,116 +8,24 @@ import shutil
 import signal
 import struct
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import httpx2
 import pytest
 
-from tupper.core.errors import TupperError
 from tupper.core.liveness import is_alive, start_ticks
-from tupper.guest import find_agent_binary
 
 ROOT = Path(__file__).parents[3]
-
-
-def why_not() -> str:
-    if os.geteuid() != 0:
-        return "needs root"
-    try:
-        find_agent_binary()
-    except TupperError as error:
-        return error.message
-    from tupper.backends.gvisor import GVisor
-    from tupper.core.backend import BackendContext
-
-    home = Path(os.environ["TUPPER_HOME"])
-    probe = asyncio.run(GVisor(BackendContext(home, "probe", {})).probe())
-    return "" if probe.usable else probe.reason
 
 
 pytestmark = [pytest.mark.root, pytest.mark.gvisor]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def needs_gvisor():
-    if reason := why_not():
-        pytest.skip(reason)
-
-
-class Host:
-    """A background process of its own, with its own home."""
-
-    def __init__(self, home: Path) -> None:
-        self.env = os.environ | {"TUPPER_HOME": str(home), "PYTHONPATH": str(ROOT / "src")}
-        from tupper.core.paths import find_paths
-
-        self.paths = find_paths(self.env)
-        self.process = None
-
-    def start(self) -> None:
-        read, write = os.pipe()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tupper.server", "--background", "--ready-fd", str(write)],
-            env=self.env, pass_fds=(write,), start_new_session=True,
-        )  # fmt: skip
-        os.close(write)
-        with os.fdopen(read) as ready:
-            line = ready.readline()
-        assert line.startswith("ready unix:"), line
-
-    def kill_9(self) -> None:
-        os.kill(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-    def client(self):
-        transport = httpx2.HTTPTransport(uds=str(self.paths.socket))
-        return httpx2.Client(transport=transport, base_url="http://t", timeout=120)
-
-    def machine(self, sandbox_id):
-        import sqlite3
-
-        db = sqlite3.connect(self.paths.data / "tupper.db")
-        try:
-            (text,) = db.execute("SELECT record FROM sandboxes WHERE id = ?", (sandbox_id,)).fetchone()
-        finally:
-            db.close()
-        return json.loads(text)["machine"]
-
-    def leftovers(self):
-        found = [str(p) for p in (self.paths.data / "sandboxes").iterdir()]
-        found += [str(p) for p in (self.paths.runtime / "s").iterdir()]
-        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-        return found + [line for line in mounts if str(self.paths.data / "sandboxes") in line]
-
-
-@pytest.fixture(scope="module")
-def host():
-    home = Path(os.environ["TUPPER_HOME"]) / "eng"
-    home.mkdir()
-    host = Host(home)
-    host.start()
-    yield host
-    with host.client() as http:
-        for sandbox in http.get("/v2/sandboxes").json():
-            http.delete(f"/sandboxes/{sandbox['sandboxID']}")
-    host.process.terminate()
-    host.process.wait(20)
-    shutil.rmtree(home, ignore_errors=True)
-
-
-@pytest.fixture
-def http(host):
-    with host.client() as client:
-        yield client
-    with host.client() as client:
-        for sandbox in client.get("/v2/sandboxes").json():
-            client.delete(f"/sandboxes/{sandbox['sandboxID']}")
-
-
 def create(http, **tupper):
-    answer = http.post("/v2/sandboxes", json={"templateID": "minimal", "timeout": 300, "tupper": tupper})
+    answer = http.post(
+        "/v2/sandboxes", json={"templateID": "minimal", "timeout": 300, "tupper": tupper}
+    )
     assert answer.status_code == 201, answer.text
     return answer.json()
 
@@ -138,7 +46,9 @@ STREAM = {"Content-Type": "application/connect+json"}
 
 def run(made, script):
     with agent(made) as client:
-        raw = client.post("/process.Process/Start", headers=STREAM, content=start_body(script)).content
+        raw = client.post(
+            "/process.Process/Start", headers=STREAM, content=start_body(script)
+        ).content
     out = b""
     while raw:
         (size,) = struct.unpack(">I", raw[1:5])
@@ -170,7 +80,10 @@ def test_whole_life(host, http):
 
 def test_kill_9_of_the_background_process_leaves_the_sandbox_as_it_was(host, http):
     made = create(http, name="kept")
-    run(made, "echo before > /home/user/f; (while :; do sleep 1; done) >/dev/null 2>&1 & (cd /home/user; busybox nc -ll -p 8000 -e echo hi) >/dev/null 2>&1 &")
+    run(
+        made,
+        "echo before > /home/user/f; (while :; do sleep 1; done) >/dev/null 2>&1 & (cd /home/user; busybox nc -ll -p 8000 -e echo hi) >/dev/null 2>&1 &",
+    )
     address = http.post("/tupper/v1/sandboxes/kept/ports", json={"port": 8000}).json()["address"]
     host.kill_9()
     assert run(made, "cat /home/user/f").strip() == "before"
@@ -222,10 +135,14 @@ def test_TB089_record_with_the_pid_of_a_stranger_does_not_touch_it(host, http):
     until(lambda: not is_alive(machine["pid"], machine["start_ticks"]), "end")
     stranger = subprocess.Popen(["sleep", "60"])
     db = sqlite3.connect(host.paths.data / "tupper.db")
-    (text,) = db.execute("SELECT record FROM sandboxes WHERE id = ?", (made["sandboxID"],)).fetchone()
+    (text,) = db.execute(
+        "SELECT record FROM sandboxes WHERE id = ?", (made["sandboxID"],)
+    ).fetchone()
     record = json.loads(text)
     record["machine"]["pid"] = stranger.pid
-    db.execute("UPDATE sandboxes SET record = ? WHERE id = ?", (json.dumps(record), made["sandboxID"]))
+    db.execute(
+        "UPDATE sandboxes SET record = ? WHERE id = ?", (json.dumps(record), made["sandboxID"])
+    )
     db.commit()
     db.close()
     host.start()
@@ -246,9 +163,19 @@ def test_kill_9_between_the_start_of_a_machine_and_its_record(host, http):
     machine = host.machine(made["sandboxID"])
     host.kill_9()
     db = sqlite3.connect(host.paths.data / "tupper.db")
-    (text,) = db.execute("SELECT record FROM sandboxes WHERE id = ?", (made["sandboxID"],)).fetchone()
-    record = json.loads(text) | {"state": "starting", "machine": None, "agent": None, "attachment": None}
-    db.execute("UPDATE sandboxes SET state = 'starting', record = ? WHERE id = ?", (json.dumps(record), made["sandboxID"]))
+    (text,) = db.execute(
+        "SELECT record FROM sandboxes WHERE id = ?", (made["sandboxID"],)
+    ).fetchone()
+    record = json.loads(text) | {
+        "state": "starting",
+        "machine": None,
+        "agent": None,
+        "attachment": None,
+    }
+    db.execute(
+        "UPDATE sandboxes SET state = 'starting', record = ? WHERE id = ?",
+        (json.dumps(record), made["sandboxID"]),
+    )
     db.commit()
     db.close()
     host.start()
@@ -280,7 +207,9 @@ def test_TB087_kill_ends_streams_quickly_although_the_guest_ignores_sigterm(host
     made = create(http, name="stubborn")
     with agent(made) as client:
         script = "trap '' TERM; echo ready; sleep 300"
-        with client.stream("POST", "/process.Process/Start", headers=STREAM, content=start_body(script)) as answer:
+        with client.stream(
+            "POST", "/process.Process/Start", headers=STREAM, content=start_body(script)
+        ) as answer:
             chunks = answer.iter_raw()
             next(chunks)
             began = time.monotonic()
@@ -294,11 +223,18 @@ def test_TB087_kill_ends_streams_quickly_although_the_guest_ignores_sigterm(host
 def test_TB043_many_at_once_have_their_own_everything(host, http):
     async def many():
         transport = httpx2.AsyncHTTPTransport(uds=str(host.paths.socket))
-        async with httpx2.AsyncClient(transport=transport, base_url="http://t", timeout=120) as client:
+        async with httpx2.AsyncClient(
+            transport=transport, base_url="http://t", timeout=120
+        ) as client:
             body = {"templateID": "minimal", "timeout": 120, "tupper": {}}
-            made = await asyncio.gather(*(client.post("/v2/sandboxes", json=body) for _ in range(12)))
+            made = await asyncio.gather(
+                *(client.post("/v2/sandboxes", json=body) for _ in range(12))
+            )
             named = await asyncio.gather(
-                *(client.post("/v2/sandboxes", json=body | {"tupper": {"name": "one"}}) for _ in range(8))
+                *(
+                    client.post("/v2/sandboxes", json=body | {"tupper": {"name": "one"}})
+                    for _ in range(8)
+                )
             )
             return [a.json() for a in made], [a.status_code for a in named]
 

@@ -47,6 +47,7 @@ class InProcessMachine(Machine):
         self.server = server
         self.over = asyncio.get_running_loop().create_future()
         self.stops = 0
+        self.refuses = 0
 
     async def wait(self):
         return await asyncio.shield(self.over)
@@ -57,6 +58,9 @@ class InProcessMachine(Machine):
 
     async def stop(self, *, grace_s) -> None:
         self.stops += 1
+        if self.refuses:
+            self.refuses -= 1
+            raise MachineFailed("process 1 does not end")
         if self.server is not None:
             self.server.close()
         Path(self.record.agent.path).unlink(missing_ok=True)
@@ -297,6 +301,7 @@ class World:
             agent_binary=lambda: Path("/bin/true"),
             policy=lambda record: record.allow_internet,
             dial=dial,
+            bind=lambda context: None,
         )
 
     def leftovers(self):

@@ -132,7 +132,7 @@ async def test_sweep_keeps_the_living_and_says_what_went(lab, make_network, insi
         f"link add tp{engine_id}03fff type veth peer name eth0 netns tp-{engine_id}-{sandbox(3)}",
     )
     network = make_network()  # the next process
-    assert await network.sweep([sandbox(1)]) == ["", sandbox(2), sandbox(3)]
+    assert await network.sweep([sandbox(1)]) == [sandbox(2), sandbox(3)]
     assert namespaces_of(engine_id) == [f"tp-{engine_id}-{sandbox(1)}"]
     assert links(lab).count(f"tp{engine_id}") == 1
     assert attempt(inside(kept), PUBLIC, 80) == b"hello\n"
@@ -140,6 +140,24 @@ async def test_sweep_keeps_the_living_and_says_what_went(lab, make_network, insi
     assert attempt(inside(kept), PUBLIC, 80) == REFUSED
     await network.detach(kept)
     assert forwarding("eth0") == "0"
+
+
+async def test_a_sweep_while_one_is_made_leaves_that_alone(lab, network, monkeypatch, inside):
+    lab.serve(lab.internet, PUBLIC, 80)
+    reached, go_on = asyncio.Event(), asyncio.Event()
+    set_up = network._set_up_guest
+
+    async def slowly(*arguments):
+        reached.set()
+        await go_on.wait()
+        await set_up(*arguments)
+
+    monkeypatch.setattr(network, "_set_up_guest", slowly)
+    making = asyncio.create_task(network.attach(sandbox(1), Policy()))
+    await asyncio.wait_for(reached.wait(), 20)
+    assert await network.sweep([]) == []
+    go_on.set()
+    assert attempt(inside(await making), PUBLIC, 80) == b"hello\n"
 
 
 async def test_rules_that_somebody_flushed_are_made_again(lab, network, inside):

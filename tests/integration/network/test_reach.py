@@ -1,7 +1,10 @@
 """What a sandbox reaches and what it does not, on a host and an internet of our own."""
 
+import asyncio
+import contextlib
 import socket
 import struct
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +22,7 @@ from integration.network.lab import (
     run_in,
 )
 from tupper.core.errors import AlreadyExists, InvalidArgument, NotFound
-from tupper.network import Policy
+from tupper.network import Policy, ruleset
 
 REFUSED = "Connection refused"
 SANDBOX = "i" + "a" * 20
@@ -163,6 +166,21 @@ async def test_TB035_a_name_server_on_the_hosts_loopback(lab, network, inside):
     assert attempt(fd, guest.gateway, 8080) == REFUSED
 
 
+@pytest.mark.parametrize("mode", ["1", "2"])
+async def test_a_host_that_filters_by_reverse_path(lab, network, inside, mode):
+    for name in ("all", "default", "eth0"):
+        Path(f"/proc/sys/net/ipv4/conf/{name}/rp_filter").write_text(mode)
+    lab.resolver(lab.host, "127.0.0.1", PUBLIC)
+    lab.serve(lab.internet, PUBLIC, 80)
+    lab.serve(lab.host, "127.0.0.1", 9999, b"loopback\n")
+    lab.resolvers = ("127.0.0.1",)
+    guest = await network.attach(SANDBOX, Policy(allow_host_ports=(9999,)))
+    fd = inside(guest)
+    assert attempt(fd, PUBLIC, 80) == b"hello\n"
+    assert attempt(fd, guest.gateway, 9999) == b"loopback\n"
+    assert resolve(fd, guest.gateway) == PUBLIC
+
+
 async def test_sandboxes_do_not_reach_each_other(lab, make_network, network, inside):
     other_engine = make_network("zother"[:5])
     one = await network.attach(SANDBOX, Policy())
@@ -235,6 +253,40 @@ async def test_udp_is_refused_at_once_too(network, inside):
     for address in (PRIVATE, METADATA, HOST):
         with pytest.raises(ConnectionRefusedError):
             call_in(fd, ask, address)
+
+
+async def test_a_sandbox_cannot_fill_the_hosts_table_of_connections(
+    lab, network, inside, monkeypatch
+):
+    monkeypatch.setattr(ruleset, "FLOWS_MAX", 20)
+    listener = call_in(lab.internet, socket.create_server, (PUBLIC, 80))
+    greedy = inside(await network.attach(SANDBOX, Policy()))
+    other = inside(await network.attach(OTHER, Policy()))
+
+    def dial():
+        return socket.create_connection((PUBLIC, 80), timeout=4)
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(listener)
+        opened = [stack.enter_context(call_in(greedy, dial)) for _ in range(20)]
+        with pytest.raises(ConnectionRefusedError):
+            call_in(greedy, dial)
+        stack.enter_context(call_in(other, dial))
+        for client in opened[:5]:  # both ends close: room again
+            client.close()
+            listener.accept()[0].close()
+        # The kernel forgets closed connections a few at a time, as new ones come.
+        async with asyncio.timeout(20):
+            while not (room := dial_or_none(greedy, dial)):
+                await asyncio.sleep(0.01)
+        stack.enter_context(room)
+
+
+def dial_or_none(fd, dial):
+    try:
+        return call_in(fd, dial)
+    except ConnectionRefusedError:
+        return None
 
 
 async def test_the_same_sandbox_twice_is_refused(network):

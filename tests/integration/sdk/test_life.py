@@ -100,9 +100,8 @@ def test_tb039_the_block_ends_it_and_its_error_surfaces(control):
     with pytest.raises(KeyError, match="mine"), Sandbox.create() as sandbox:
         raise KeyError("mine")
     assert sandbox.sandbox_id not in {machine.sandbox_id for machine in living(control)}
-    with pytest.raises(KeyError, match="mine"), Sandbox.create() as sandbox:
-        sandbox.kill()
-        raise KeyError("mine")
+    with Sandbox.create() as sandbox:
+        assert sandbox.kill() is True
 
 
 def test_tb039_cancelled_creates_leave_nothing(control):
@@ -270,7 +269,7 @@ def test_tb087_an_upload_in_flight_ends_with_the_sandbox(control):
     killer = threading.Thread(target=kill)
     killer.start()
     with pytest.raises(SandboxException, match="killed"):
-        sandbox.files.write("/dev/null" if False else "endless", endless())
+        sandbox.files.write("endless", endless())
     killer.join()
     sandbox.close()
 

@@ -7,10 +7,11 @@ import os
 import struct
 import tarfile
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from oci_writer import Item, directory, hard_link, make_tar, symlink
 
+from oci_writer import Item, directory, hard_link, make_tar, symlink
 from tupper.core.errors import ImageRejected
 from tupper.images.layers import LayerWriter, Limits
 from tupper.images.tarstream import TarStream
@@ -35,8 +36,13 @@ def snapshot(base):
             directories.remove("root")
         for name in [*files, *directories]:
             status = os.lstat(os.path.join(where, name))
-            content = open(os.path.join(where, name)).read() if name in files else ""
-            out[os.path.join(where, name)] = (status.st_mode, status.st_uid, status.st_nlink, content)
+            content = Path(where, name).read_text() if name in files else ""
+            out[os.path.join(where, name)] = (
+                status.st_mode,
+                status.st_uid,
+                status.st_nlink,
+                content,
+            )
     return out
 
 
@@ -81,7 +87,9 @@ def test_absolute_names_stay_inside(host):
     assert (host / "store/root/etc/passwd").read_bytes() == b"inside"
 
 
-@pytest.mark.parametrize("target", ["/", "../../..", "..", "HOST", "HOST/etc", "../../etc", "/etc/../.."])
+@pytest.mark.parametrize(
+    "target", ["/", "../../..", "..", "HOST", "HOST/etc", "../../etc", "/etc/../.."]
+)
 def test_writes_through_planted_links_stay_inside(host, target):
     target = target.replace("HOST", str(host))
     apply(
@@ -109,7 +117,10 @@ def test_chains_and_loops_of_links_end(host):
         apply(host, [*links, Item("l0/x")])
 
 
-@pytest.mark.parametrize("target", ["/etc/passwd", "../etc/passwd", "../../etc/passwd", "../neighbour", "HOST/etc/passwd"])
+@pytest.mark.parametrize(
+    "target",
+    ["/etc/passwd", "../etc/passwd", "../../etc/passwd", "../neighbour", "HOST/etc/passwd"],
+)
 def test_hard_links_to_the_host_are_refused(host, target):
     with pytest.raises(ImageRejected):
         apply(host, [hard_link("stolen", target.replace("HOST", str(host)))])
@@ -118,7 +129,9 @@ def test_hard_links_to_the_host_are_refused(host, target):
 
 def test_a_hard_link_to_a_planted_link_gives_the_link_only(host):
     """And a later file of the name must not be written through it."""
-    apply(host, [symlink("s", str(host / "etc/passwd")), hard_link("h", "s")], [Item("h", b"owned")])
+    apply(
+        host, [symlink("s", str(host / "etc/passwd")), hard_link("h", "s")], [Item("h", b"owned")]
+    )
 
 
 def test_a_hard_link_through_a_planted_directory_stays_inside(host):
@@ -148,7 +161,9 @@ def test_the_root_cannot_be_replaced(host):
 
 
 @pytest.mark.parametrize(
-    "owner", [{"uid": 2**32 - 1}, {"gid": 2**32 - 1}, {"uid": 2**40}], ids=["uid -1", "gid -1", "uid 2^40"]
+    "owner",
+    [{"uid": 2**32 - 1}, {"gid": 2**32 - 1}, {"uid": 2**40}],
+    ids=["uid -1", "gid -1", "uid 2^40"],
 )
 def test_owners_that_mean_something_else_to_chown_are_refused(host, owner):
     writer = LayerWriter(host / "store" / "root", limits=Limits(min_free_bytes=0))
@@ -183,7 +198,8 @@ def test_negative_and_damaged_numbers_are_refused():
 
 
 @pytest.mark.parametrize(
-    "record", [b"99999 path=x\n", b"5 a\n", b"x path=a\n", b"0 a=b\n", b"12 size=-5xx\n", b"11 size=-1\n"]
+    "record",
+    [b"99999 path=x\n", b"5 a\n", b"x path=a\n", b"0 a=b\n", b"12 size=-5xx\n", b"11 size=-1\n"],
 )
 def test_damaged_extension_records_are_refused(record):
     info = tarfile.TarInfo("pax")
@@ -205,5 +221,5 @@ def test_a_name_with_a_nul_is_refused(host):
 
 
 def test_what_is_no_tar_at_all_is_refused():
-    with pytest.raises(ImageRejected, match="checksum"):
+    with pytest.raises(ImageRejected, match="tar header"):
         list(TarStream(io.BytesIO(os.urandom(4096))))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tupper.backends.gvisor import GVisor
-from tupper.backends.registry import GROUP, load_backends
+from tupper.backends.registry import GROUP, installed, load_backends
 from tupper.core.backend import Backend, BackendContext, Probe
 from tupper.core.errors import BackendUnavailable
 
@@ -85,7 +85,7 @@ async def test_bad_settings_do_not_hide_other_backends(module):
     assert isinstance(found["good"], Good)
 
 
-def test_gvisor_is_a_backend():
-    point = importlib.metadata.EntryPoint("gvisor", "tupper.backends.gvisor:GVisor", GROUP)
-    found = load_backends(contexts(), entry_points=[point])
-    assert isinstance(found["gvisor"], GVisor)
+def test_gvisor_is_a_backend_once_with_and_without_metadata(monkeypatch):
+    assert isinstance(load_backends(contexts())["gvisor"], GVisor)
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [])
+    assert [point.name for point in installed()] == ["gvisor"]

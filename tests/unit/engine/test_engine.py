@@ -212,6 +212,17 @@ async def test_machine_that_dies_ends_its_sandbox(world, engine):
     assert world.leftovers() == []
 
 
+async def test_machine_that_would_not_end_is_reported_and_tried_again(world, engine, monkeypatch):
+    monkeypatch.setattr("tupper.engine.ending.AGAIN_S", 0.05)
+    record = await engine.create(CreateRequest())
+    world.backend.machines[record.id].refuses = 1
+    with pytest.raises(MachineFailed, match="does not end"):
+        await engine.kill(record.id)
+    assert engine.count == 1
+    await until(lambda: engine.count == 0, "second try")
+    assert world.leftovers() == []
+
+
 async def test_deadline_ends_a_sandbox(world, engine):
     record = await engine.create(CreateRequest(timeout_s=0.05))
     await until(lambda: engine.count == 0, "end")

@@ -249,3 +249,24 @@ def test_cpu_percentage_is_the_hosts_where_it_counts():
     before = Sample(10.0, 5.0, 1, 0, 0, 0, 0, 0, 0)
     sample = sample_of(record(1, "i"), Usage(cpu_s=6.0), {"cpu_used_pct": 99}, before, 12.0)
     assert sample.cpu_used_pct == 50.0
+
+
+def test_mounts_below_a_directory_deepest_and_latest_first():
+    from tupper.engine.mounts import mounts_below
+
+    lines = [
+        "1 0 8:1 / / rw - ext4 x rw",
+        "2 1 0:1 / /d rw - tmpfs a rw",
+        "3 1 0:2 / /data rw - tmpfs b rw",
+        r"4 2 0:3 / /d/a\040b/c rw - tmpfs c rw",
+        "5 2 0:4 / /d/e rw - tmpfs d rw",
+    ]
+    found = mounts_below(Path("/d"), "\n".join(lines))
+    assert found == [Path("/d/a b/c"), Path("/d/e"), Path("/d")]
+
+
+def test_build_is_no_sandbox_of_the_user():
+    from tupper.engine.sandbox import Sandbox
+
+    assert Sandbox(record(1, "i")).is_running
+    assert not Sandbox(replace(record(1, "i"), purpose="build")).is_running

@@ -67,3 +67,11 @@ def test_one_request_per_connection_unless_it_upgrades():
     upgrade = render_head(head(b"/x", b"Connection: Upgrade", b"Upgrade: websocket"))
     assert b"Connection: Upgrade" in upgrade
     assert b"close" not in upgrade
+
+
+def test_restart_forgets_the_starters_descriptor():
+    from tupper.server.daemon import again
+
+    argv = ["-m", "tupper.server", "--background", "--ready-fd", "5", "--listen", "a:1"]
+    assert again(argv) == ["-m", "tupper.server", "--background", "--listen", "a:1"]
+    assert again(["--ready-fd=5"]) == []

@@ -22,7 +22,7 @@ from tupper.backends.gvisor.bundle import (
     render_config,
     render_meminfo,
 )
-from tupper.backends.gvisor.launch import Launch, launch
+from tupper.backends.gvisor.launch import Launch, in_thread, launch
 from tupper.backends.gvisor.machine import GVisorMachine, remains_of
 from tupper.backends.gvisor.options import Options, Platform, parse_options
 from tupper.backends.gvisor.probing import Found, Prober
@@ -89,14 +89,17 @@ class GVisor(Backend):
 
     async def _start(self, plan: MachinePlan, found: Found, platform: Platform) -> Machine:
         remains = remains_of(plan.directory, plan.host_name)
-        layout = remains.layout
-        try:
+
+        def work() -> MachineRecord:
             self._make_group(plan)
-            what = self._prepare(plan, layout, found.runsc or Path(), platform)
+            what = self._prepare(plan, remains.layout, found.runsc or Path(), platform)
             if remains.cgroup is not None:
                 what = replace(what, argv=remains.cgroup.joining(what.argv))
-            await launch(what)
-            return GVisorMachine(self._record(plan, layout, found))
+            launch(what)
+            return self._record(plan, remains.layout, found)
+
+        try:
+            return GVisorMachine(await in_thread(work))
         except BaseException as error:
             words = remains.last_words()
             await remains.remove()

@@ -54,18 +54,16 @@ class Launch:
     timeout_s: float
 
 
-async def launch(what: Launch) -> None:
+def launch(what: Launch) -> None:
     """Start a machine as root and return when runsc says that it runs.
+
+    Changes the namespaces of the calling thread: only for :func:`in_thread`.
 
     Raises:
         ProgramFailed: runsc refused.
         DeadlineExceeded: it did not say anything in time.
         OSError: a mount failed.
     """
-    await in_thread(lambda: _launch(what))
-
-
-def _launch(what: Launch) -> None:
     layout = what.layout
     linux.unshare(linux.CLONE_NEWNS)
     linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)

@@ -15,7 +15,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,11 +62,7 @@ class Remains:
             self._remove_group,
             lambda: _remove_tree(self.layout.base),
         ]
-        for step in steps:
-            try:
-                step()
-            except OSError as error:
-                errors.append(str(error))
+        errors += await asyncio.to_thread(_try_all, steps)
         if errors:
             raise MachineFailed(f"a gvisor machine could not be removed: {'; '.join(errors)}")
 
@@ -94,6 +90,16 @@ class Remains:
         """What runsc, gVisor and the agent said last; at most 64 KiB."""
         said = [_tail(path) for path in (self.layout.panic, self.layout.output)]
         return "\n".join(text for text in said if text)[-_LAST_WORDS:]
+
+
+def _try_all(steps: Iterable[Callable[[], object]]) -> list[str]:
+    errors: list[str] = []
+    for step in steps:
+        try:
+            step()
+        except OSError as error:
+            errors.append(str(error))
+    return errors
 
 
 def find_processes(state: Path) -> list[int]:

@@ -102,7 +102,7 @@ def _directories(into: Path, root: Path, relative: PurePosixPath) -> None:
 
 
 def _copy_owner(original: Path, made: Path) -> None:
-    """A directory in the upper of two layers decides on owner, mode and times of both."""
+    """A directory in the upper of two layers decides on owner and mode of both."""
     try:
         status = original.lstat()
     except OSError:
@@ -111,7 +111,6 @@ def _copy_owner(original: Path, made: Path) -> None:
         raise InvalidArgument(f"/{made.name} is not a directory in this image")
     os.chown(made, status.st_uid, status.st_gid)
     made.chmod(stat.S_IMODE(status.st_mode))
-    os.utime(made, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 def sudo_places(root: Path) -> list[str]:

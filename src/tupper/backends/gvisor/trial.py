@@ -16,6 +16,7 @@ import select
 import shutil
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from tupper.core.process import minimal_env, run_sync
 # Generous, for a busy host; KVM hangs where it does not really work, so it gets less.
 _TIMEOUT_S = 20.0
 _KVM_TIMEOUT_S = 5.0
-_PROGRAMS = ("sh", "ls", "stat", "cat", "true", "sleep")
+PROGRAMS = ("sh", "ls", "stat", "cat", "true", "sleep")
 _STARTS = 25
 _IDLE_S = 0.4
 _LIBRARY = re.compile(r"(/[^\s()]+)(?: \(0x[0-9a-f]+\))")
@@ -200,7 +201,7 @@ def _kill(place: Path) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def build_tree(root: Path) -> None:
+def build_tree(root: Path, programs: Sequence[str] = PROGRAMS) -> None:
     """A root filesystem with a handful of the host's own programs and what they need.
 
     Raises:
@@ -211,7 +212,7 @@ def build_tree(root: Path) -> None:
     for directory in ("dev", "proc", "sys", "tmp"):
         (root / directory).mkdir()
     libraries: set[str] = set()
-    for name in _PROGRAMS:
+    for name in programs:
         program = shutil.which(name, path="/usr/bin:/bin")
         if program is None:
             raise FileNotFoundError(f"the host has no program {name} to try gVisor with")

@@ -105,7 +105,7 @@ def parse_info(value: object) -> SandboxInfo:
         isolation=ours.text("isolation"),
         mechanism=ours.text("mechanism"),
         kernel=ours.text("kernel"),
-        image=ours.optional_text("image"),
+        image=ours.text("image") or None,
         disk_mb=ours.integer("diskMiB") or fields.integer("diskSizeMB"),
         pids=ours.integer("pids"),
         idle_timeout=ours.number("idleTimeout") if ours.has("idleTimeout") else None,

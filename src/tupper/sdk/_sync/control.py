@@ -117,14 +117,16 @@ class Control:
     def _open(self) -> Http:
         if not self.target.is_own_process:
             return Http(self.target.origin())
+        is_ours = False  # a process that we have just started is not replaced again
         for _ in range(3):
             try:
                 http = Http(self.target.origin())
                 answer = http.call(Ask("GET", "/tupper/v1/info", timeout_s=_PROBE_TIMEOUT_S))
             except (LinkError, OSError):
                 in_thread(lambda: _daemon.start(self.target.paths))
+                is_ours = True
                 continue
-            if not is_outdated(decode(answer)) or not self._shut_down(http):
+            if is_ours or not is_outdated(decode(answer)) or not self._shut_down(http):
                 return http
             http.close()
         raise errors.UnavailableException(
@@ -235,7 +237,9 @@ def is_outdated(info: object) -> bool:
     if fields.get("protocol") != PROTOCOL:
         return True
     theirs = fields.get("version")
-    return isinstance(theirs, str) and _release(theirs) < _release(tupper.__version__)
+    if not isinstance(theirs, str) or not any(_release(theirs)):
+        return False  # from a source tree that is not installed
+    return _release(theirs) < _release(tupper.__version__)
 
 
 def _release(version: str) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ caller gets the answer, at the latest ``LATE_S`` after the limit.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -30,6 +31,7 @@ SILENCE_S = 10.0
 START_SILENCE_S = 14.0
 LATE_S = 5.0
 _ATTEMPTS = 5
+_DRAIN_READS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,10 @@ class ProcessStream:
         self._opening = opening
         limit = opening.timeout_s
         self._deadline = None if not limit else time.monotonic() + limit
+        # The caller's own time between two events does not count: there may be much to read still.
+        self._left_at = time.monotonic()
+        self._late_at = math.inf if self._deadline is None else self._deadline + LATE_S
+        self._is_stopped = False
         self._progress = _Progress()
         self._events = envd.ProcessEvents()
         self._decoder = connect.Decoder()
@@ -109,20 +115,32 @@ class ProcessStream:
             TimeoutException: the time limit is over (the command has been ended), or the sandbox
             is gone or unreachable, by subclass.
         """
+        self._late_at += time.monotonic() - self._left_at
+        try:
+            return self._next()
+        finally:
+            self._left_at = time.monotonic()
+
+    def _next(self) -> Output | envd.ProcessEnd:
         while True:
+            self._check_deadline()
             try:
                 event = self._step()
             except LinkError as error:
                 self._recover(error)
                 continue
             if isinstance(event, envd.ProcessEnd):
+                self._drain()
                 if self._is_out_of_time(event):
                     raise self._timed_out()
                 return event
             placed = self._place(event)
             if placed is not None:
                 return placed
-            self._check_deadline()
+
+    def stop(self) -> None:
+        """Do not attach again: whoever reads is about to be cut off."""
+        self._is_stopped = True
 
     def close(self) -> None:
         """Leave the stream. The command goes on unless it is a foreground one."""
@@ -221,6 +239,7 @@ class ProcessStream:
         """Attach again if the sandbox is well; otherwise say what became of it."""
         self.close()
         self._check_deadline()
+        self._check_stopped()
         self._progress.fruitless += 1
         if self._progress.fruitless > _ATTEMPTS:
             raise self._agent.explain(error)
@@ -238,6 +257,13 @@ class ProcessStream:
         except LinkError as second:
             self.close()
             raise self._late(second) from second
+        if self._is_stopped:
+            self.close()
+        self._check_stopped()
+
+    def _check_stopped(self) -> None:
+        if self._is_stopped:
+            raise errors.SandboxException(f"disconnected from process {self.pid}")
 
     def _late(self, error: LinkError) -> Exception:
         if self._deadline is not None and time.monotonic() > self._deadline + LATE_S - 1.0:
@@ -247,12 +273,22 @@ class ProcessStream:
     def _remaining(self) -> float | None:
         return None if self._deadline is None else self._deadline - time.monotonic()
 
+    def _drain(self) -> None:
+        """Read what follows the end event, so that the connection can be used again."""
+        reply = self._reply
+        try:
+            for _ in range(_DRAIN_READS):
+                if reply is None or not reply.read():
+                    return
+        except LinkError:
+            return  # the result is whole; only the connection is lost
+
     def _is_out_of_time(self, end: envd.ProcessEnd) -> bool:
         """The end of the killed command may overtake the end of the call."""
         return self._deadline is not None and end.limit in ("time", "timeout")
 
     def _check_deadline(self) -> None:
-        if self._deadline is not None and time.monotonic() > self._deadline + LATE_S:
+        if time.monotonic() > self._late_at:
             raise self._timed_out()
 
     def _timed_out(self) -> errors.TimeoutException:

@@ -1,0 +1,75 @@
+"""Recipes of templates that start from another one: their commands run inside a sandbox."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+from tupper.core.backend import ImageConfig, Rootfs
+from tupper.core.errors import TemplateError
+from tupper.engine.context import Context
+from tupper.engine.mounts import flatten, unmount_below
+from tupper.engine.workshop import build_directory, open_workshop
+from tupper.images import Progress, ProgressEvent
+from tupper.images.recipe import Recipe
+
+_INSTALL = "apt-get update && apt-get install -y --no-install-recommends"
+_CLEAN = "apt-get clean && rm -rf /var/lib/apt/lists/*"
+
+
+class RecipeBuilder:
+    """What the templates call; made before the engine that it works for."""
+
+    def __init__(self) -> None:
+        self._context: Context | None = None
+
+    def bind(self, context: Context) -> None:
+        """Work for this engine."""
+        self._context = context
+
+    async def __call__(
+        self, recipe: Recipe, base: Rootfs, stage: Path, progress: Progress
+    ) -> ImageConfig:
+        """Build."""
+        if self._context is None:
+            raise TemplateError(f"template {recipe.name} can only be built by the engine")
+        return await build_recipe(self._context, recipe, base, stage, progress)
+
+
+async def build_recipe(
+    context: Context, recipe: Recipe, base: Rootfs, stage: Path, progress: Progress
+) -> ImageConfig:
+    """Build a recipe with ``from`` into ``stage / "rootfs"``.
+
+    Raises:
+        TemplateError: naming the command that failed.
+    """
+    commands = list(recipe.commands)
+    if recipe.packages:
+        commands.insert(0, f"{_INSTALL} {' '.join(recipe.packages)} && {_CLEAN}")
+    build_directory(context).mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="tmp-", dir=build_directory(context)) as place:
+        layer = Path(place) / "layer"
+        async with open_workshop(context, [base.path], base.config, layer) as workshop:
+            await workshop.upload("/", _once(recipe.tar({})), user="root")
+            for command in commands:
+                progress(ProgressEvent(command))
+                status = await workshop.run(
+                    [*recipe.shell, "-c", command],
+                    env=dict(recipe.config.env),
+                    cwd="/",
+                    user="root",
+                    on_output=lambda data: progress(ProgressEvent(data.decode(errors="replace"))),
+                )
+                if status:
+                    raise TemplateError(f"template {recipe.name}: exit status {status}: {command}")
+        try:
+            await flatten([base.path, layer], stage)
+        finally:
+            await unmount_below(stage)
+    return recipe.config
+
+
+async def _once(data: bytes) -> AsyncGenerator[bytes]:
+    yield data

@@ -1,0 +1,91 @@
+"""Taking a name and a place for a new sandbox, before anything is made.
+
+All in one step without an await: of several requests for one name exactly one wins.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+
+from tupper.core.errors import AlreadyExists, CapacityReached, InvalidArgument, OutOfDisk
+from tupper.core.ids import new_sandbox_id, new_token
+from tupper.core.lifecycle import State
+from tupper.core.liveness import start_ticks
+from tupper.core.sandbox import CreateRequest, SandboxRecord
+from tupper.core.version import VERSION
+from tupper.engine.context import Context
+from tupper.engine.request import check_request, decide_limits
+from tupper.engine.sandbox import Sandbox
+
+_MIB = 1024 * 1024
+
+
+def reserve(context: Context, request: CreateRequest) -> tuple[Sandbox, CreateRequest]:
+    """Judge a request and take its name and a place.
+
+    Returns:
+        The sandbox, and the request with the host paths of mounts resolved.
+
+    Raises:
+        InvalidArgument, NotFound, AlreadyExists, CapacityReached, OutOfDisk.
+    """
+    settings = context.settings
+    request = check_request(request, settings, context.paths.data)
+    limits = decide_limits(request, settings)
+    _check_room(context, request)
+    internet = request.allow_internet
+    record = SandboxRecord(
+        id=new_sandbox_id(),
+        state=State.STARTING,
+        token=new_token(),
+        name=request.name,
+        template=request.image or request.template,
+        image=request.image,
+        metadata=dict(request.metadata),
+        created_at=time.time(),
+        timeout_s=request.timeout_s,
+        idle_timeout_s=request.idle_timeout_s,
+        cpus=limits.cpus,
+        memory_mib=limits.memory_mib,
+        disk_mib=limits.disk_mib,
+        pids=limits.pids,
+        mounts=request.mounts,
+        allow_internet=settings.allow_internet_access if internet is None else internet,
+        allow_out=request.allow_out,
+        deny_out=request.deny_out,
+        allow_host_ports=request.allow_host_ports,
+        owner_pid=request.owner_pid,
+        owner_start_ticks=_owner_ticks(request),
+        boot_id=context.boot_id,
+        started_by=VERSION,
+    )
+    sandbox = Sandbox(record)
+    context.sandboxes[sandbox.id] = sandbox
+    return sandbox, request
+
+
+def _check_room(context: Context, request: CreateRequest) -> None:
+    settings = context.settings
+    if request.name and any(s.record.name == request.name for s in context.sandboxes.values()):
+        raise AlreadyExists(f"a sandbox named {request.name!r} exists")
+    if len(context.sandboxes) >= settings.max_sandboxes:
+        raise CapacityReached(
+            f"{len(context.sandboxes)} sandboxes run, the most allowed is {settings.max_sandboxes}"
+        )
+    free_mib = shutil.disk_usage(context.paths.data).free // _MIB
+    if free_mib < settings.min_free_disk_mib:
+        raise OutOfDisk(
+            f"the disk of the data directory has {free_mib} MiB free, "
+            f"less than the {settings.min_free_disk_mib} MiB that must stay free",
+            hint="free some space, or lower the setting min_free_disk_mib",
+        )
+
+
+def _owner_ticks(request: CreateRequest) -> int:
+    if not request.owner_pid:
+        return 0
+    have = start_ticks(request.owner_pid)
+    if have is None or request.owner_start_ticks not in (0, have):
+        raise InvalidArgument(f"process {request.owner_pid}, the owner, is gone")
+    return have

@@ -1,0 +1,207 @@
+"""Dockerfiles and recipes, built inside real sandboxes; hostile ones too."""
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from integration.engine.test_real import run
+
+pytestmark = [pytest.mark.root, pytest.mark.gvisor]
+
+
+def build(http, text, *, name="built", context=None, ok=True, **body):
+    if context is not None:
+        body["contextPath"] = str(context)
+    answer = http.post("/tupper/v1/templates", json={"name": name, "dockerfile": text, **body})
+    events = [json.loads(line) for line in answer.text.splitlines()]
+    assert events[-1]["event"] == ("done" if ok else "error"), events[-5:]
+    return events
+
+
+def text_of(events):
+    return "\n".join(event.get("message", "") for event in events)
+
+
+def inside(http, script, name="built"):
+    made = http.post("/v2/sandboxes", json={"templateID": name}).json()
+    try:
+        return run(made, script)
+    finally:
+        http.delete(f"/sandboxes/{made['sandboxID']}")
+
+
+@pytest.fixture
+def context(tmp_path):
+    (tmp_path / "src" / "sub").mkdir(parents=True)
+    (tmp_path / "src" / "a.txt").write_text("a")
+    (tmp_path / "src" / "sub" / "run.sh").write_text("#!/bin/sh\necho ran\n")
+    (tmp_path / "src" / "sub" / "run.sh").chmod(0o755)
+    (tmp_path / "src" / "link").symlink_to("/etc/hostname")
+    (tmp_path / "secret").write_text("secret")
+    (tmp_path / ".dockerignore").write_text("secret\n")
+    with tarfile.open(tmp_path / "x.tar.gz", "w:gz") as archive:
+        info = tarfile.TarInfo("packed")
+        info.size = 1
+        archive.addfile(info, io.BytesIO(b"p"))
+    return tmp_path
+
+
+WHOLE = """
+ARG BASE=minimal
+FROM $BASE AS one
+USER root
+RUN echo from-one > /one.txt && rm /etc/shells || true
+FROM ${BASE}
+ARG V=1
+ENV GREETING="hello $V"
+USER root
+RUN echo kept > /tmp/kept
+WORKDIR /app/data
+COPY src /app/src
+COPY src/a.txt /app/renamed.txt
+COPY --chmod=600 src/a.txt /app/private/
+COPY . /ctx/
+COPY --from=one /one.txt /two.txt
+COPY --from=one /one.txt /dir/
+COPY --from=one /home /homes
+ADD x.tar.gz /unpacked/
+COPY <<EOT /app/heredoc
+hi $GREETING
+EOT
+RUN echo "$GREETING" > out && rm -r /app/src/sub && mkdir /app/src/sub && touch /app/src/sub/new
+RUN ["/bin/sh", "-c", "exec touch /app/exec-form"]
+USER user
+CMD ["sh"]
+"""
+
+
+def test_whole_dockerfile(host, http, context):
+    build(http, WHOLE, context=context, buildArgs={"V": "5"})
+    seen = inside(
+        http,
+        "cat /tmp/kept; ls /tmp; id -un; pwd; echo $GREETING; cat /two.txt /dir/one.txt /app/heredoc out /app/renamed.txt;"
+        " echo; ls /app/src/sub /app/exec-form /unpacked; ls /ctx; stat -c %a /app/private/a.txt;"
+        " readlink /app/src/link; ls -d /homes/user",
+    )
+    assert seen.split() == [
+        *(
+            "kept",
+            "kept",
+            "user",
+            "/app/data",
+            "hello",
+            "5",
+            "from-one",
+            "from-one",
+            "hi",
+            "hello",
+            "5",
+        ),
+        *("hello", "5", "a", "/app/exec-form", "/app/src/sub:", "new", "/unpacked:", "packed"),
+        *("src", "x.tar.gz", "600", "/etc/hostname", "/homes/user"),
+    ]
+    again = build(http, WHOLE, context=context, buildArgs={"V": "5"})
+    assert text_of(again).count("unchanged") == 14
+    (context / "src" / "a.txt").write_text("changed")
+    third = build(http, WHOLE, context=context, buildArgs={"V": "5"})
+    assert text_of(third).count("unchanged") == 3
+    assert inside(http, "cat /app/renamed.txt") == "changed"
+    assert host.leftovers() == []
+    assert not list((host.paths.data / "build").glob("tmp-*"))
+
+
+def test_failed_step_names_its_line_and_leaves_nothing(host, http):
+    events = build(
+        http, "FROM minimal\nUSER root\nRUN echo why >&2; exit 3\n", ok=False, name="broken"
+    )
+    error = events[-1]["error"]
+    assert error["error_code"] == "template_error"
+    assert "line 3" in error["message"]
+    assert "exit status 3" in error["message"]
+    assert "why" in text_of(events)
+    assert http.post("/v2/sandboxes", json={"templateID": "broken"}).status_code == 404
+    assert host.leftovers() == []
+    assert not list((host.paths.data / "build").glob("tmp-*"))
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("RUN x", "template_error"),
+        ("FROM minimal\nNONSENSE x", "template_error"),
+        ("FROM minimal\nCOPY a /b", "template_error"),
+        ("FROM minimal\nCOPY --from=minimal /nothing /b", "template_error"),
+    ],
+)
+def test_wrong_dockerfiles(http, text, code):
+    assert build(http, text, ok=False)[-1]["error"]["error_code"] == code
+
+
+def test_build_that_plants_links_reaches_nothing_of_the_host(host, http, context, tmp_path_factory):
+    """Both ways: writing through a planted link, and reading through one."""
+    outside = tmp_path_factory.mktemp("outside")
+    (outside / "precious").write_text("host's own")
+    text = f"""
+FROM minimal AS one
+USER root
+RUN mkdir -p /app && ln -s {outside}/precious /leak && ln -s {outside} /leakdir
+FROM minimal
+USER root
+RUN mkdir -p {outside} && ln -s {outside} /target && ln -s ../../../../../../../..{outside} /up
+COPY src/a.txt /target/precious
+COPY src/a.txt /up/precious
+RUN rm -rf /target /up
+"""
+    build(http, text, context=context, name="hostile")
+    assert (outside / "precious").read_text() == "host's own"
+    assert [p.name for p in outside.iterdir()] == ["precious"]
+    for source in ("/leak", "/leakdir/precious"):
+        steal = (
+            text.split("FROM minimal\n", 1)[0]
+            + f"FROM minimal AS two\nFROM minimal\nCOPY --from=one {source} /got\n"
+        )
+        events = build(http, steal, name="thief", ok=False)
+        assert "host's own" not in text_of(events)
+
+
+def test_host_authorities_stay_out_of_templates(http):
+    build(http, "FROM minimal\nUSER root\nRUN env | grep -c CERT || true\n", name="plain")
+    tree = http.get("/tupper/v1/templates").json()
+    assert any(item["name"] == "plain" for item in tree)
+    # Before its agent adds them again, the tree itself has none of the host's.
+    digest = next(item["digest"] for item in tree if item["name"] == "plain")
+    assert digest.startswith("sha256:")
+
+
+def test_recipe_that_starts_from_another_template(host, http):
+    recipe = host.paths.config / "templates" / "derived"
+    (recipe / "files" / "etc").mkdir(parents=True)
+    (recipe / "files" / "etc" / "motd").write_text("welcome\n")
+    (recipe / "template.toml").write_text(
+        'description = "x"\nfrom = "minimal"\ncommands = ["echo made > /etc/made"]\n'
+        '[config]\nuser = "user"\nenv = { PATH = "/usr/bin:/bin" }\n'
+    )
+    assert inside(http, "cat /etc/motd /etc/made; id -un", name="derived").split() == [
+        "welcome",
+        "made",
+        "user",
+    ]
+    assert host.leftovers() == []
+
+
+def test_kill_9_during_a_build_leaves_nothing_after_the_next_start(host, http):
+    text = "FROM minimal\nUSER root\nRUN echo started; sleep 60\n"
+    with http.stream(
+        "POST", "/tupper/v1/templates", json={"name": "cut", "dockerfile": text}
+    ) as answer:
+        for line in answer.iter_lines():
+            if "started" in json.loads(line)["message"].split():
+                break
+        host.kill_9()
+    host.start()
+    assert host.leftovers() == []
+    assert not list((host.paths.data / "build").glob("tmp-*"))
+    assert str(host.paths.data / "build") not in Path("/proc/self/mountinfo").read_text()

@@ -1,0 +1,84 @@
+from pathlib import Path
+
+import pytest
+
+from tupper.core.cgroup import Cgroup, Hierarchy, Limits, find_hierarchy
+
+V1 = """cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0
+cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0
+"""
+
+
+def test_version_1_is_found():
+    found = find_hierarchy(V1)
+    assert found.version == 1
+    assert found.roots["memory"] == Path("/sys/fs/cgroup/memory")
+    group = Cgroup.named(found, "x")
+    assert group.paths == (
+        Path("/sys/fs/cgroup/memory/tupper/x"),
+        Path("/sys/fs/cgroup/cpu,cpuacct/tupper/x"),
+    )
+
+
+def test_version_2_wins_only_with_the_memory_controller(tmp_path):
+    mounts = V1 + f"cgroup2 {tmp_path} cgroup2 rw 0 0\n"
+    (tmp_path / "cgroup.controllers").write_text("hugetlb\n")
+    assert find_hierarchy(mounts).version == 1
+    (tmp_path / "cgroup.controllers").write_text("cpu memory pids\n")
+    assert find_hierarchy(mounts).version == 2
+
+
+def test_none():
+    assert find_hierarchy("proc /proc proc rw 0 0\n") is None
+
+
+@pytest.fixture
+def unified(tmp_path):
+    """Files as the kernel would make them."""
+    group = tmp_path / "tupper" / "x"
+    group.mkdir(parents=True)
+    for name in ("memory.max", "memory.swap.max", "cpu.max"):
+        (group / name).write_text("max")
+    (group / "memory.events").write_text("low 0\noom 3\noom_kill 2\n")
+    (group / "memory.current").write_text("4096\n")
+    (group / "cpu.stat").write_text("usage_usec 2500000\nuser_usec 1\n")
+    return Hierarchy(2, {"memory": tmp_path, "cpu": tmp_path})
+
+
+def test_limits_and_numbers_of_version_2(unified, tmp_path):
+    group = Cgroup.create(unified, "x", Limits(memory_bytes=1 << 20, cpus=1.5))
+    directory = tmp_path / "tupper" / "x"
+    assert (directory / "memory.max").read_text() == "1048576"
+    assert (directory / "memory.swap.max").read_text() == "0"
+    assert (directory / "cpu.max").read_text() == "150000 100000"
+    assert (tmp_path / "cgroup.subtree_control").read_text() == "+cpu"
+    assert group.oom_kills() == 2
+    assert group.memory_bytes() == 4096
+    assert group.cpu_s() == 2.5
+
+
+def test_numbers_of_version_1(tmp_path):
+    (tmp_path / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
+    (tmp_path / "cpuacct.usage").write_text("1500000000\n")
+    group = Cgroup(1, (tmp_path,))
+    assert group.oom_kills() == 1
+    assert group.cpu_s() == 1.5
+
+
+def test_a_group_that_is_gone_has_nothing(tmp_path):
+    group = Cgroup(2, (tmp_path / "gone",))
+    assert (group.pids(), group.oom_kills(), group.memory_bytes(), group.cpu_s()) == (
+        set(),
+        0,
+        0,
+        0,
+    )
+    assert group.remove() == []
+
+
+def test_joining_enters_all_and_becomes_the_program(tmp_path):
+    group = Cgroup(1, (tmp_path / "a", tmp_path / "b"))
+    argv = group.joining(["prog", "--flag"])
+    assert argv[:2] == ["/bin/sh", "-c"]
+    files = [str(tmp_path / name / "cgroup.procs") for name in ("a", "b")]
+    assert argv[3:] == ["sh", "2", *files, "prog", "--flag"]
