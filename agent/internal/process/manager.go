@@ -2,9 +2,9 @@ package process
 
 import (
 	"context"
-	"fmt"
 	"crypto/rand"
 	"encoding/hex"
+	"fmt"
 	"os"
 	"strconv"
 	"sync"
@@ -26,25 +26,31 @@ type Manager struct {
 	shield   *supervise.Shield
 	buffers  sync.Pool
 	workers  sync.WaitGroup
-	dbg []string
+	dbg      []string
 	open     chan struct{} // closed when commands may start
+	guard    *guard        // nil where the kernel has an OOM killer
 
 	mu      sync.Mutex
 	live    map[int]*Process
 	ended   map[int]*Process
 	held    bool
 	oomSeen int64
+	ownOOM  int64 // kills of our guard
 	closed  bool
 }
 
 // NewManager makes a manager; Wait waits for its goroutines.
 func NewManager(s *settings.Settings, reaper *supervise.Reaper, shield *supervise.Shield) *Manager {
-	return &Manager{
+	m := &Manager{
 		settings: s, reaper: reaper, shield: shield,
 		buffers: sync.Pool{New: func() any { return new([chunkSize]byte) }},
 		live:    map[int]*Process{}, ended: map[int]*Process{}, oomSeen: oomKills(),
 		open: make(chan struct{}),
 	}
+	if s.Limits.MemoryMiB > 0 && !hasOOMKiller() {
+		m.guard = newGuard(m, s.Limits.MemoryMiB)
+	}
+	return m
 }
 
 // Open lets commands start; until then a start waits. Call it once.
@@ -192,6 +198,7 @@ func (m *Manager) oomHappened() bool {
 	now := oomKills()
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	now += m.ownOOM
 	before := m.oomSeen
 	m.oomSeen = now
 	return now > before
