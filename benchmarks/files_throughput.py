@@ -103,7 +103,7 @@ def _ask(
     sbx: Sandbox, method: str, headers: dict[str, str], body: Iterator[bytes] | None
 ) -> tuple[int, int]:
     connection = _Unix("sandbox")
-    token = sbx.connection_config.sandbox_headers["X-Access-Token"]
+    token = sbx._grant.token  # noqa: SLF001 - the SDK would go straight to the agent
     route = {"E2b-Sandbox-Id": sbx.sandbox_id, "E2b-Sandbox-Port": "49983"}
     connection.request(
         method, f"/files?path={_PATH}", body, route | headers | {"X-Access-Token": token}

@@ -1,6 +1,6 @@
 """Many commands on one sandbox, many lives of sandboxes; growth, leaks, deaths of the agent.
 
-Bounded by ``--commands`` and ``--cycles`` and by ``--minutes``; with ``--state FILE`` the totals are
+Bounded by ``--commands``, ``--cycles`` and ``--minutes``; with ``--state FILE`` the totals are
 kept in a file, and a later call goes on from there. The whole is 20,000 commands a platform and
 500 cycles.
 """
