@@ -67,7 +67,7 @@ def main(argv: list[str] | None = None) -> int:
             background=options.background,
             listen=options.listen,
             domain=options.domain,
-            ready=lambda url: tell(options.ready_fd, f"ready {url}"),
+            ready=lambda urls: tell(options.ready_fd, f"ready {urls[0]}"),
         ),
     )
 
