@@ -16,8 +16,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import facade  # noqa: E402
-import rows  # noqa: E402
+import facade
+import rows
 
 ROW_LIMIT_S = 90
 

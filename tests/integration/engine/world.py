@@ -26,8 +26,8 @@ from tupper.core.errors import BackendUnavailable, ImageNotFound, MachineFailed,
 from tupper.core.lifecycle import EndReason, ExitReason
 from tupper.core.liveness import is_alive, kill_and_wait, start_ticks, wait_end
 from tupper.core.paths import Paths
-from tupper.network.policy import check_policy
 from tupper.engine.parts import Parts
+from tupper.network.policy import check_policy
 
 from .agent_double import AgentDouble
 
