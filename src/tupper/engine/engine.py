@@ -8,6 +8,7 @@ them over. Methods may be called from any task of the loop that opened it.
 from __future__ import annotations
 
 import asyncio
+import errno
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ from tupper.core.backend import Probe, Rootfs
 from tupper.core.errors import (
     Conflict,
     InvalidArgument,
+    OutOfDisk,
     SandboxNotFound,
     TupperError,
 )
@@ -210,8 +212,13 @@ class Engine:
         try:
             async with self._slots:
                 await Creation(self._context, sandbox, request).run()
-        except BaseException:
+        except BaseException as error:
             self._context.sandboxes.pop(sandbox.id, None)
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise OutOfDisk(
+                    f"the disk of the data directory is full: {error.strerror}",
+                    hint="free some space; killing a sandbox frees what its disk takes",
+                ) from error
             raise
         finally:
             sandbox.creation = None

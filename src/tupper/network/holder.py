@@ -6,8 +6,8 @@ root's engines have on the host; the *inner* one has only the far end of a link 
 and is the guest's. So the rules are out of the guest's reach, and its refusals as quick.
 
 Two processes hold the namespaces (``sleep``), pasta is the third. They outlive this process; each
-is known by pid and start time, carries a mark in its environment for the case that we die before
-that is written down, and is ended by pid.
+is known by pid and start time, carries a mark (in its environment, pasta in its arguments) for the
+case that we die before that is written down, and is ended by pid.
 
 Source: user_namespaces(7), unshare(1), nsenter(1), pasta(1) of 2023-03.
 """
@@ -278,16 +278,23 @@ class Holders(Network):
         return {path.stem for path in self._pids.glob("*.*")}
 
     def _marked(self) -> list[tuple[str, int]]:
-        """(sandbox, pid) of the living processes that carry our mark."""
+        """(sandbox, pid) of the living processes that carry our mark.
+
+        pasta hides its environment, so it is known by the pid file in its arguments.
+        """
         start = f"{_MARK}={self._engine_id}/".encode()
+        pid_files = os.fsencode(self._pids) + b"/"
         found: list[tuple[str, int]] = []
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit():
                 continue
-            with contextlib.suppress(OSError):
-                items = (entry / "environ").read_bytes().split(b"\0")
-                names = [item[len(start) :].decode() for item in items if item.startswith(start)]
-                found.extend((name, int(entry.name)) for name in names)
+            words = _words_of(entry / "environ")
+            names = [os.fsdecode(word[len(start) :]) for word in words if word.startswith(start)]
+            arguments = _words_of(entry / "cmdline")
+            if arguments and arguments[0].endswith(b"pasta"):
+                files = [Path(os.fsdecode(w)) for w in arguments if w.startswith(pid_files)]
+                names += [file.stem for file in files]
+            found.extend((name, int(entry.name)) for name in dict.fromkeys(names))
         return found
 
     async def _remove(self, sandbox_id: str) -> None:
@@ -306,6 +313,13 @@ class Holders(Network):
             path.unlink(missing_ok=True)
         self._state.remove(sandbox_id)
         log.event("network.removed", sandbox=sandbox_id, processes=len(known))
+
+
+def _words_of(file: Path) -> list[bytes]:
+    try:
+        return file.read_bytes().split(b"\0")
+    except OSError:
+        return []
 
 
 def _name_of(pid: int) -> str:

@@ -29,6 +29,7 @@ def log_to(directory: Path) -> None:
     logger.setLevel(logging.INFO)
     logger.addHandler(handler)
     logger.propagate = False
+    logging.raiseExceptions = False  # a full disk is no reason to fill another with complaints
 
 
 def tell(fd: int, line: str) -> None:

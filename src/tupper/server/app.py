@@ -75,7 +75,9 @@ class Gatekeeper:
                 error = Unauthenticated(
                     "the API key is missing or wrong", hint="send it as the header X-API-KEY"
                 )
-                await failure(error)(scope, receive, send)
+                refusal = failure(error)
+                refusal.headers["connection"] = "close"  # whatever body is on its way
+                await refusal(scope, receive, send)
                 return
             await self._app(scope, receive, send)
 

@@ -33,6 +33,7 @@ from tupper.engine import Engine
 from tupper.engine.parts import Parts
 from tupper.server.activity import Activity
 from tupper.server.app import make_app
+from tupper.server.limits import raise_file_limit
 from tupper.server.links import Links
 from tupper.server.listen import Listeners, bind_private, bind_tcp
 
@@ -217,6 +218,7 @@ def run(paths: Paths, settings: Settings, options: Options) -> int:
     A restart replaces the process: the new program adopts what the old one served.
     """
     os.umask(0o022)  # whatever the user's is; what is private is made so explicitly
+    raise_file_limit()  # each stream, port and machine takes some
     try:
         restart = asyncio.run(serve(paths, settings, options))
     except TupperError as error:

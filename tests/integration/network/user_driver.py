@@ -51,6 +51,11 @@ def policy_of(text):
     return Policy(**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
 
 
+async def refuse(*_):
+    pids = [pid for _, pid in holder.Holders(ENGINE, Path(sys.argv[1]))._marked()]
+    raise holder.NetworkError(f"{len(pids)} processes")
+
+
 def left():
     return [pid for _, pid in holder.Holders(ENGINE, Path(sys.argv[1]))._marked()]
 
@@ -68,6 +73,10 @@ async def main():
             elif verb == "attach":
                 guest = await network.attach(SANDBOX, policy_of(rest))
                 answer = dataclasses.asdict(guest)
+            elif verb == "fail":
+                broken = holder.Holders(ENGINE, Path(sys.argv[1]))
+                broken._set_up = refuse
+                answer = await broken.attach(SANDBOX, Policy())
             elif verb == "try":
                 answer = inside(guest.holder_pid, TRY, *rest.split())
             elif verb == "resolve":
