@@ -81,6 +81,11 @@ def build_template(
     _follow("/templates", body, bar, log)
 
 
+def has_to_build(name: str) -> bool:
+    """Whether the first sandbox of a template has to wait for its build."""
+    return _open().has_to_build(name)
+
+
 def remove_template(name: str) -> None:
     """Remove what was built of a template."""
     _call("DELETE", f"/templates/{quote(name, safe='')}")

@@ -57,6 +57,7 @@ async def _info(request: Request) -> Response:
             "pid": os.getpid(),
             "engineId": engine.engine_id,
             "sandboxes": engine.count,
+            "unbuilt": engine.templates.unbuilt(),
         }
     )
 
