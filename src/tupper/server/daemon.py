@@ -98,7 +98,7 @@ async def _serve(
     public: Sequence[socket.socket],
 ) -> bool:
     activity, leave = Activity(), asyncio.Event()
-    app = make_app(engine, activity, leave)
+    app = make_app(engine, activity, leave, background=options.background)
     listeners = Listeners(engine, app, activity)
     await listeners.add(private, local=True, domain=options.domain)
     for listener in public:
@@ -222,7 +222,8 @@ def run(paths: Paths, settings: Settings, options: Options) -> int:
     try:
         restart = asyncio.run(serve(paths, settings, options))
     except TupperError as error:
-        problem("daemon.failed", message=error.message)
+        if options.background:  # in the foreground the next lines say it all
+            problem("daemon.failed", message=error.message)
         print(f"error: {error.message}", file=sys.stderr)  # noqa: T201 - a program's main
         if error.hint:
             print(f"hint: {error.hint}", file=sys.stderr)  # noqa: T201
