@@ -11,6 +11,7 @@ the engine hands in the ``builder`` that does it.
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
@@ -127,7 +128,7 @@ class Templates:
         for directory in self._recipe_dirs:
             place = directory / name
             if (place / "template.toml").is_file():
-                return self._read.get(str(place), (place,), lambda at=place: read_recipe(at))
+                return self._read.get(str(place), (place,), functools.partial(read_recipe, place))
         return None
 
     def _find_registered(self, name: str) -> Rootfs:
