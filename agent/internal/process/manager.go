@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"fmt"
 	"os"
 	"strconv"
 	"sync"
@@ -25,24 +26,31 @@ type Manager struct {
 	shield   *supervise.Shield
 	buffers  sync.Pool
 	workers  sync.WaitGroup
+	dbg      []string
 	open     chan struct{} // closed when commands may start
+	guard    *guard        // nil where the kernel has an OOM killer
 
 	mu      sync.Mutex
 	live    map[int]*Process
 	ended   map[int]*Process
 	held    bool
 	oomSeen int64
+	ownOOM  int64 // kills of our guard
 	closed  bool
 }
 
 // NewManager makes a manager; Wait waits for its goroutines.
 func NewManager(s *settings.Settings, reaper *supervise.Reaper, shield *supervise.Shield) *Manager {
-	return &Manager{
+	m := &Manager{
 		settings: s, reaper: reaper, shield: shield,
 		buffers: sync.Pool{New: func() any { return new([chunkSize]byte) }},
 		live:    map[int]*Process{}, ended: map[int]*Process{}, oomSeen: oomKills(),
 		open: make(chan struct{}),
 	}
+	if s.Limits.MemoryMiB > 0 && !hasOOMKiller() {
+		m.guard = newGuard(m, s.Limits.MemoryMiB)
+	}
+	return m
 }
 
 // Open lets commands start; until then a start waits. Call it once.
@@ -190,6 +198,7 @@ func (m *Manager) oomHappened() bool {
 	now := oomKills()
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	now += m.ownOOM
 	before := m.oomSeen
 	m.oomSeen = now
 	return now > before
@@ -210,8 +219,12 @@ func (m *Manager) relieve(ctx context.Context, uid uint32) {
 		return
 	}
 	full := limit - reserve(limit)
+	t0 := time.Now()
+	defer func() { m.dbg = append(m.dbg, fmt.Sprint("total ", time.Since(t0))) }()
 	table := supervise.Table()
+	m.dbg = append(m.dbg, fmt.Sprint("procs ", info.Procs, " table ", len(table), " ", time.Since(t0)))
 	session, threads := supervise.Biggest(table)
+	m.dbg = append(m.dbg, fmt.Sprint("session ", session, " threads ", threads))
 	if owner, ok := memberOwner(table, session); ok && owner == uid && threads > limit/2 {
 		if threads >= full || supervise.ThreadsOf(table, uid) >= full {
 			m.endTree(ctx, supervise.Tree{Leader: session})
@@ -287,3 +300,5 @@ func oomKills() int64 {
 	}
 	return counter(data, "oom_kill ")
 }
+
+func (m *Manager) Dbg() []string { return m.dbg }

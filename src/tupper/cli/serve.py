@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import click
 
@@ -30,8 +31,8 @@ def serve(*, listen: tuple[str, ...], domain: str | None) -> int:
     paths = find_paths()
     settings = load_config(paths, environ=os.environ).settings
 
-    def ready(url: str) -> None:
-        for address in (url, *(f"http://{place}" for place in listen)):
+    def ready(urls: Sequence[str]) -> None:
+        for address in urls:
             _output.note(f"listening on {address}")
 
     return run(paths, settings, Options(listen=listen, domain=domain, ready=ready))

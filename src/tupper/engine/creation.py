@@ -8,7 +8,6 @@ made at once; the machine's record is saved while its agent starts.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -282,8 +281,7 @@ class Creation:
         self._sandbox.change(
             state=State.ENDED, ended_at=time.time(), end_reason=reason, end_detail=detail[:4096]
         )
-        with contextlib.suppress(TupperError):
-            await self._context.store.save(self._sandbox.record)
+        await self._context.save_end(self._sandbox.record)
         problem(
             "sandbox.failed", sandbox=self._sandbox.id, reason=reason, error=type(error).__name__
         )

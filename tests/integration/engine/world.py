@@ -27,6 +27,7 @@ from tupper.core.lifecycle import EndReason, ExitReason
 from tupper.core.liveness import is_alive, kill_and_wait, start_ticks, wait_end
 from tupper.core.paths import Paths
 from tupper.engine.parts import Parts
+from tupper.network.policy import check_policy
 
 from .agent_double import AgentDouble
 
@@ -214,6 +215,7 @@ class Network:
     def __init__(self) -> None:
         self.attached: set[str] = set()
         self.swept: list[set[str]] = []
+        self.policies: dict[str, object] = {}
 
     async def attach(self, sandbox_id, policy):
         self.attached.add(sandbox_id)
@@ -221,6 +223,10 @@ class Network:
 
     async def detach(self, attachment):
         self.attached.discard(attachment.data["id"])
+
+    async def update(self, attachment, policy):
+        check_policy(policy)
+        self.policies[attachment.data["id"]] = policy
 
     async def sweep(self, keep):
         self.swept.append(set(keep))

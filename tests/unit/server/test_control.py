@@ -1,6 +1,7 @@
 """The control plane over its private socket, with an engine whose machines are doubles."""
 
 import asyncio
+import contextlib
 import json
 from contextlib import asynccontextmanager
 
@@ -388,3 +389,55 @@ async def test_json_stream_of_a_pull_reports_errors(http):
     lines = [json.loads(line) for line in answer.text.splitlines()]
     assert lines[-1]["event"] == "error"
     assert lines[-1]["error"]["error_code"] == "image_not_found"
+
+
+async def connect(world):
+    host, port = world.tcp.removeprefix("http://").split(":")
+    return await asyncio.open_connection(host, int(port))
+
+
+async def test_slow_stranger_is_cut_off(world, monkeypatch):
+    monkeypatch.setattr("tupper.server.front.HEAD_S", 0.05)
+    for said in (b"", b"GET / HT", b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /"):
+        reader, writer = await connect(world)
+        writer.write(said)
+        async with asyncio.timeout(10):
+            with contextlib.suppress(ConnectionResetError):
+                answer = await reader.read()
+                assert (b"204" in answer) == (b"health" in said)
+        writer.close()
+
+
+async def test_strangers_leave_descriptors_for_the_user(world, http, monkeypatch):
+    monkeypatch.setattr("tupper.server.front.most_files", lambda: 20)
+    strangers = [await connect(world) for _ in range(40)]
+    async with asyncio.timeout(10):
+        for reader, _ in strangers[10:]:
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
+    assert (await http.get("/health")).status_code == 204
+    strangers[0][1].write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert b"204" in await strangers[0][0].readline()
+    for _, writer in strangers:
+        writer.close()
+
+
+async def test_body_of_a_stranger_is_not_waited_for(world):
+    reader, writer = await connect(world)
+    writer.write(b"POST /v2/sandboxes HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n{")
+    async with asyncio.timeout(10):
+        answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 401")
+    writer.close()
+
+
+async def test_edge_takes_no_whole_urls(world, http, remote):
+    made = await create(http)
+    to = f"E2b-Sandbox-Id: {made['sandboxID']}\r\nE2b-Sandbox-Port: 49983\r\n"
+    for target in ("http://agent/init", "http:/init", "init", "agent:49983"):
+        reader, writer = await connect(world)
+        writer.write(
+            f"POST {target} HTTP/1.1\r\nHost: x\r\n{to}Content-Length: 2\r\n\r\n{{}}".encode()
+        )
+        assert (await reader.readline()).startswith(b"HTTP/1.1 400"), target
+        writer.close()
