@@ -1,11 +1,14 @@
 """What the benchmarks share: time, spread, the machine, the memory of processes."""
 
+import contextlib
 import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+
+from tupper.core.paths import find_paths
 
 
 def describe_machine() -> dict[str, object]:
@@ -50,15 +53,22 @@ def timed(function: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
+def taking_turns(functions: Sequence[Callable[[], object]], repeat: int) -> None:
+    """Call each ``repeat`` times; the order is turned round each time: A B, B A, A B."""
+    for turn in range(repeat):
+        for function in functions if turn % 2 == 0 else reversed(functions):
+            function()
+
+
 def interleave(functions: dict[str, Callable[[], object]], repeat: int) -> dict[str, list[float]]:
-    """Time each function ``repeat`` times, taking turns, after one turn that is not counted."""
+    """Time each function ``repeat`` times, in turns, after one turn that is not counted."""
     times: dict[str, list[float]] = {name: [] for name in functions}
-    for turn in range(repeat + 1):
-        for name, function in functions.items():
-            seconds = timed(function)
-            if turn:
-                times[name].append(seconds)
-    return times
+
+    def measured(name: str, function: Callable[[], object]) -> Callable[[], None]:
+        return lambda: times[name].append(timed(function))
+
+    taking_turns([measured(*item) for item in functions.items()], repeat + 1)
+    return {name: values[1:] for name, values in times.items()}
 
 
 def spread(seconds: Sequence[float], *, unit: float = 1000.0) -> dict[str, float]:
@@ -76,6 +86,8 @@ def compare(times: dict[str, list[float]], ours: str, reference: str) -> dict[st
     result: dict[str, object] = {f"{name}_ms": spread(values) for name, values in times.items()}
     ratio = statistics.median(times[ours]) / statistics.median(times[reference])
     result["ratio"] = round(ratio, 3)
+    # The best of each is what the machine can do when nobody else uses it.
+    result["ratio_of_the_best"] = round(min(times[ours]) / min(times[reference]), 3)
     result["reference"] = reference
     return result
 
@@ -103,16 +115,47 @@ def pss_bytes(pids: Sequence[int]) -> int:
     return total
 
 
-def rss_bytes(pid: int) -> int:
-    """Resident set size."""
+def rss_bytes(pid: int, which: str = "VmRSS") -> int:
+    """Resident set size, or with ``VmHWM`` the highest so far."""
     return next(
         (
             int(line.split()[1]) * 1024
             for line in _lines(f"/proc/{pid}/status")
-            if line.startswith("VmRSS")
+            if line.startswith(which)
         ),
         0,
     )
+
+
+def background_pid() -> int:
+    """The background process of this tupper."""
+    return int((find_paths().runtime / "pid").read_text())
+
+
+@contextlib.contextmanager
+def peak_growth_mb(pids: dict[str, int]) -> Iterator[dict[str, float]]:
+    """How much more memory each process had at its highest than before, filled in at the end.
+
+    Source: proc(5): writing 5 to ``clear_refs`` resets the peak ``VmHWM``.
+    """
+    before = {}
+    for name, pid in pids.items():
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
+        before[name] = rss_bytes(pid)
+    growth: dict[str, float] = {}
+    yield growth
+    for name, pid in pids.items():
+        growth[name] = round((rss_bytes(pid, "VmHWM") - before[name]) / 1e6, 1)
+
+
+def context_switches(pid: int) -> int:
+    """How often a process went to sleep by itself: it was awake as often."""
+    total = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for line in _lines(f"{task}/status"):
+            if line.startswith("voluntary_ctxt_switches"):
+                total += int(line.split()[1])
+    return total
 
 
 def cpu_seconds(pids: Sequence[int]) -> float:

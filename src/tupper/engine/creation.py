@@ -224,6 +224,8 @@ class Creation:
             "sudo": True,
             "onExit": "exit",
         }
+        if self._added:
+            out["caBundle"] = self._added
         if record.timeout_s is not None:
             # Corrected once it is ready; until then it may not outlive a failed creation by much.
             out["deadline"] = time.time() + AGENT_STARTS_S + record.timeout_s
@@ -255,8 +257,6 @@ class Creation:
         client = context.parts.agent(address, sandbox.record.token)
         later(undo, client.close)
         await client.health()
-        if self._added:
-            await client.init(ca_bundle=self._added)
         sandbox.client = client
         sandbox.change(agent=address)
 

@@ -34,6 +34,7 @@ from tupper.engine.creation import Creation
 from tupper.engine.ending import begin_end
 from tupper.engine.listing import Page, Query, select_page
 from tupper.engine.metrics import Sample, collect
+from tupper.engine.networking import change_network
 from tupper.engine.parts import Parts
 from tupper.engine.ports import LOOPBACK, publish
 from tupper.engine.request import check_port, check_timeout
@@ -358,6 +359,29 @@ class Engine:
             sandbox.change(idle_timeout_s=idle_timeout_s)
             await self._context.store.save(sandbox.record)
             self._watch.reschedule_idle(sandbox, time.time())
+
+    async def update_network(
+        self,
+        reference: str,
+        *,
+        allow_internet: bool,
+        allow_out: tuple[str, ...],
+        deny_out: tuple[str, ...],
+    ) -> None:
+        """Replace what a sandbox may reach, at once. Its ports of the host stay.
+
+        Raises:
+            InvalidArgument: not an IPv4 address or CIDR; the old policy stays.
+            Unsupported: the sandbox has no network of its own.
+        """
+        sandbox = self._find_running(reference)
+        async with sandbox.lock:
+            self._check_alive(sandbox, reference)
+            await change_network(
+                self._context,
+                sandbox,
+                {"allow_internet": allow_internet, "allow_out": allow_out, "deny_out": deny_out},
+            )
 
     async def publish_port(self, reference: str, port: int, *, host_port: int = 0) -> str:
         """Make a port inside reachable on the host's loopback; returns ``address:port``.

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
-from tupper.backends.gvisor import linux
 from tupper.backends.gvisor.bundle import (
     AGENT_PATH,
     SHARED_PATH,
@@ -22,12 +21,12 @@ from tupper.backends.gvisor.bundle import (
     render_config,
     render_meminfo,
 )
-from tupper.backends.gvisor.launch import Launch, in_thread, launch
+from tupper.backends.gvisor.launch import Launch, launch
 from tupper.backends.gvisor.machine import GVisorMachine, remains_of
 from tupper.backends.gvisor.options import Options, Platform, parse_options
 from tupper.backends.gvisor.probing import Found, Prober
 from tupper.backends.gvisor.skeleton import build_skeleton, sudo_places
-from tupper.core import log
+from tupper.core import kernel, log
 from tupper.core.backend import (
     AgentAddress,
     Backend,
@@ -99,7 +98,7 @@ class GVisor(Backend):
             return self._record(plan, remains.layout, found)
 
         try:
-            return GVisorMachine(await in_thread(work))
+            return GVisorMachine(await kernel.in_thread(work, name="gvisor-launch"))
         except BaseException as error:
             words = remains.last_words()
             await remains.remove()
@@ -120,8 +119,8 @@ class GVisor(Backend):
         make_private(layout.base)
         for directory in layout.directories():
             directory.mkdir(mode=0o700)
-        flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
-        linux.mount("tupper", layout.run, "tmpfs", flags=flags, data=_RUN_OPTIONS)
+        flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
+        kernel.mount("tupper", layout.run, "tmpfs", flags=flags, data=_RUN_OPTIONS)
         layout.shared.mkdir(mode=0o755)
         layout.meminfo.write_text(render_meminfo(plan.memory_mib))
         build = plan.disk_image is None

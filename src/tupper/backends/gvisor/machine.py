@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tupper.backends.gvisor import linux
 from tupper.backends.gvisor.bundle import Layout
-from tupper.core import log
+from tupper.core import kernel, log
 from tupper.core.backend import Machine, MachineRecord, Usage
 from tupper.core.cgroup import Cgroup, find_hierarchy
 from tupper.core.errors import MachineFailed, TupperError
@@ -58,7 +58,7 @@ class Remains:
         if not await self._kill():
             errors.append("a process does not end")
         steps: list[Callable[[], object]] = [
-            lambda: linux.unmount(self.layout.run),
+            lambda: kernel.unmount(self.layout.run),
             self._remove_group,
             lambda: _remove_tree(self.layout.base),
         ]
