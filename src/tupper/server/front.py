@@ -52,11 +52,13 @@ class Front(H11Protocol):
         self._activity = activity
         self._head = bytearray()
         self._is_local = app_state.get("local") is True
+        self._is_refused = False
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Refuse one stranger too many; give others some time to say what they want."""
         if not self._is_local and len(self.connections) >= _most_strangers():
+            self._is_refused = True
             transport.abort()
             return
         super().connection_made(transport)
@@ -65,7 +67,7 @@ class Front(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget it."""
         self._got_head()
-        if self.transport is not None:
+        if not self._is_refused:
             super().connection_lost(exc)
 
     def _expect_head(self) -> None:
