@@ -108,7 +108,11 @@ async def build_debian(
             argv,
             timeout_s=_TIMEOUT_S,
             stdin=sources.encode(),
-            env=minimal_env(TMPDIR=str(stage), DEBIAN_FRONTEND="noninteractive"),
+            # Other users than we are, in its user namespace, must be able to reach its directory.
+            env=minimal_env(
+                TMPDIR=str(stage) if as_root else "/var/tmp",  # noqa: S108 - it makes its own
+                DEBIAN_FRONTEND="noninteractive",
+            ),
             on_line=watcher.take,
         )
     except ProgramNotFound as error:
