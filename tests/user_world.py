@@ -4,8 +4,10 @@ The user exists only in copies of ``/etc/passwd`` and its neighbours, which are 
 ones in a mount namespace of the test, as is a ``/dev/net/tun`` that everybody may open.
 """
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -76,10 +78,11 @@ class UserWorld:
 
     def install(self):
         """Copy the code to where the user can read it; the packages it needs stay where they are."""
-        shutil.rmtree(self.code, ignore_errors=True)
         ignore = shutil.ignore_patterns("__pycache__", ".venv", ".git")
         for name in ("src", "tests", "templates"):
-            shutil.copytree(ROOT / name, self.code / name, ignore=ignore, symlinks=True)
+            shutil.copytree(
+                ROOT / name, self.code / name, ignore=ignore, symlinks=True, dirs_exist_ok=True
+            )
         shutil.copy(ROOT / "pyproject.toml", self.code)
         subprocess.run([_PYTHON, "-m", "venv", "--without-pip", str(self.top / "venv")], check=True)
         places = [self.code / "src", self.code / "tests", sysconfig.get_path("purelib")]
@@ -108,6 +111,13 @@ class UserWorld:
         )  # fmt: skip
         assert not check or done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
         return done
+
+    def remove(self):
+        """End what still runs and remove all files."""
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.top, ignore_errors=True)
 
     def processes(self):
         """The user's processes, subordinate ids included: pid → command line."""

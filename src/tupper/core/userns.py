@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tupper.core.errors import TupperError
-from tupper.core.process import minimal_env, run
+from tupper.core.process import minimal_env, run, run_sync
 
 # Puts a program into a user namespace where it is root, with the user's subordinate ids.
 AS_ROOT = ("unshare", "--user", "--map-root-user", "--map-auto", "--")
 _TIMEOUT_S = 30.0
+_REMOVE_TIMEOUT_S = 600.0
 _RANGE = 65536
 _FIRST = 100_000
 _PROGRAMS = {
@@ -142,6 +143,25 @@ def _closed_tun(device: Path) -> Obstacle | None:
     if not os.access(device, os.R_OK | os.W_OK):
         return Obstacle(f"{device} cannot be opened by this user", f"sudo chmod 0666 {device}")
     return None
+
+
+def remove_tree(path: Path) -> None:
+    """Like ``shutil.rmtree``, also where parts belong to our subordinate ids. Follows no link.
+
+    It is fine if there is nothing.
+
+    Raises:
+        OSError, ProgramFailed: something stays.
+    """
+    if path.is_symlink() or not path.exists():
+        return
+    try:
+        shutil.rmtree(path)
+    except PermissionError:
+        if os.geteuid() == 0:
+            raise
+        argv = [*AS_ROOT, "rm", "-rf", "--one-file-system", "--", str(path)]
+        run_sync(argv, timeout_s=_REMOVE_TIMEOUT_S)
 
 
 def _read(path: Path) -> str:

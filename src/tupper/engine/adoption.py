@@ -91,7 +91,8 @@ async def _machine(context: Context, record: SandboxRecord) -> Machine | None:
         0,
         AgentAddress("unix"),
         {
-            "directory": str(context.directory(record.id) / "machine"),
+            "directory": str(context.directory(record.id)),
+            "host_name": context.host_name(record.id),
         },
     )
     return await backend.adopt(record.machine or unknown)

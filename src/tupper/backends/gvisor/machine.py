@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import errno
 import os
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterable
@@ -27,8 +26,8 @@ from tupper.core.cgroup import Cgroup, find_hierarchy
 from tupper.core.errors import MachineFailed, TupperError
 from tupper.core.lifecycle import EndReason, ExitReason
 from tupper.core.liveness import is_alive, start_ticks, wait_end
-from tupper.core.process import run, run_sync
-from tupper.core.userns import AS_ROOT
+from tupper.core.process import run
+from tupper.core.userns import remove_tree
 
 _LAST_WORDS = 64 * 1024
 _KILL_TIMEOUT_S = 10.0
@@ -65,7 +64,7 @@ class Remains:
             # An ordinary user's went with the holder, or goes with the network.
             lambda: os.geteuid() or linux.unmount(self.layout.run),
             self._remove_group,
-            lambda: _remove_tree(self.layout.base),
+            lambda: remove_tree(self.layout.base),
         ]
         errors += await asyncio.to_thread(_try_all, steps)
         if errors:
@@ -136,20 +135,6 @@ def _tail(path: Path) -> str:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_WORDS))
         return file.read(_LAST_WORDS).decode(errors="replace").strip("\0\n ")
     return ""
-
-
-def _remove_tree(path: Path) -> None:
-    """Like ``shutil.rmtree``, but it is fine if there is nothing, and no link is followed."""
-    if path.is_symlink() or not path.exists():
-        return
-    try:
-        shutil.rmtree(path)
-    except PermissionError:
-        if os.geteuid() == 0:
-            raise
-        # Directories of the skeleton belong to the image's owners, who exist only inside.
-        argv = [*AS_ROOT, "rm", "-rf", "--one-file-system", "--", str(path)]
-        run_sync(argv, timeout_s=_CALL_TIMEOUT_S)
 
 
 class GVisorMachine(Machine):
