@@ -6,14 +6,20 @@ No network, no disk quota, no agent. The same program and the same platform as t
 import asyncio
 import contextlib
 import json
+import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tupper.cli import _host
+from tupper.core.backend import Rootfs
+from tupper.core.paths import find_paths
+from tupper.engine.assembly import recipe_dirs
+from tupper.images import Images, Templates
 
 LOGIN = ("/bin/bash", "-l", "-c")
 _TIMEOUT_S = 120
@@ -46,11 +52,28 @@ class Raw:
         (bundle / "config.json").write_text(json.dumps(_config(self.rootfs, args)))
         return name, bundle
 
-    def run(self, *args: str) -> None:
-        """``runsc run``: a machine for one command, to its end."""
-        name, bundle = self._bundle(args)
-        _call(self._command("run", "--bundle", str(bundle), name))
+    def run(self, script: str) -> tuple[float, float]:
+        """``runsc run``: a machine for one command of a login shell, to its end.
+
+        Returns:
+            Seconds until the command was done, as its output tells, and until runsc had ended.
+        """
+        name, bundle = self._bundle((*LOGIN, f"{script}; echo done"))
+        started = time.perf_counter()
+        with subprocess.Popen(
+            self._command("run", "--bundle", str(bundle), name),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as process:
+            said = process.stdout.readline() if process.stdout else b""
+            command_s = time.perf_counter() - started
+            code = process.wait(_TIMEOUT_S)
+        life_s = time.perf_counter() - started
+        if code or said != b"done\n":
+            raise RuntimeError(f"runsc run: exit status {code}, said {said!r}")
         shutil.rmtree(bundle)
+        return command_s, life_s
 
     def start(self, *args: str) -> str:
         """``runsc run --detach``; the id."""
@@ -123,13 +146,20 @@ def _config(rootfs: Path, args: Sequence[str]) -> dict[str, object]:
     }
 
 
+def find_rootfs(template: str) -> Rootfs:
+    """The root filesystem that ours use for a template; built where it is missing."""
+    paths = find_paths()
+    images = Images(paths.data, paths.cache, id_map=None if os.geteuid() == 0 else "unshare")
+    return asyncio.run(Templates(images, recipe_dirs(paths)).ensure(template))
+
+
 @contextlib.contextmanager
-def raw_runsc(platform: str | None = None) -> Iterator[Raw]:
+def raw_runsc(platform: str | None = None, *, template: str = "base") -> Iterator[Raw]:
     """A :class:`Raw`; whatever it started and was not deleted is gone afterwards."""
     probe = next(p for p in asyncio.run(_host.probe_backends()) if p.backend == "gvisor")
     if not probe.usable:
         raise SystemExit(f"gvisor is not usable here: {probe.reason}")
-    rootfs = asyncio.run(_host.build_template("base", lambda *_: None))
+    rootfs = find_rootfs(template)
     chosen = platform or probe.mechanism.split()[-1].lower()
     scratch = Path(tempfile.mkdtemp(prefix="tb-", dir="/tmp"))
     raw = Raw(probe.details["runsc"], chosen, rootfs.path, scratch)

@@ -61,16 +61,15 @@ func (s *Stream) Send(message any) error {
 // Flush pushes what was sent to the client.
 func (s *Stream) Flush() error { return s.control.Flush() }
 
-// End closes the stream, with the error if there is one.
+// End closes the stream, with the error if there is one. What is still
+// buffered goes out together with the end of the answer, when the handler
+// returns.
 func (s *Stream) End(err error) {
 	body := []byte("{}")
 	if err != nil {
 		body, _ = json.Marshal(map[string]*Error{"error": AsError(err)})
 	}
-	if s.Commit(append(s.Begin(), body...), flagEnd) == nil {
-		_ = s.Flush()
-	}
-	_ = s.control.SetWriteDeadline(time.Time{})
+	_ = s.Commit(append(s.Begin(), body...), flagEnd)
 }
 
 // ReadMessage reads the next envelope of a request into value. It returns

@@ -25,6 +25,7 @@ type Manager struct {
 	shield   *supervise.Shield
 	buffers  sync.Pool
 	workers  sync.WaitGroup
+	open     chan struct{} // closed when commands may start
 
 	mu      sync.Mutex
 	live    map[int]*Process
@@ -40,8 +41,12 @@ func NewManager(s *settings.Settings, reaper *supervise.Reaper, shield *supervis
 		settings: s, reaper: reaper, shield: shield,
 		buffers: sync.Pool{New: func() any { return new([chunkSize]byte) }},
 		live:    map[int]*Process{}, ended: map[int]*Process{}, oomSeen: oomKills(),
+		open: make(chan struct{}),
 	}
 }
+
+// Open lets commands start; until then a start waits. Call it once.
+func (m *Manager) Open() { close(m.open) }
 
 // Wait returns when all commands are over.
 func (m *Manager) Wait() { m.workers.Wait() }
@@ -190,21 +195,48 @@ func (m *Manager) oomHappened() bool {
 	return now > before
 }
 
-// crowded says whether a user is at the limit of processes, so that even a
-// login shell could not fork. The look at the process table is only taken when
-// the kernel's own count makes it possible.
-func (m *Manager) crowded(uid uint32) bool {
+// relieve ends the command with the most processes of a user if that user is
+// so close to the limit that even a login shell could not fork. The table of
+// processes is only read when the kernel's own count makes that possible.
+//
+// It must work at the time when all else fails, in a sandbox whose CPUs belong
+// to a fork bomb and where each system call waits for its turn. So the first
+// look is at sessions, which one read of the table shows; who carries which
+// marker is only asked where no session stands out.
+func (m *Manager) relieve(ctx context.Context, uid uint32) {
 	limit := m.settings.Limits.Pids
 	var info syscall.Sysinfo_t
-	if limit <= reserve || syscall.Sysinfo(&info) != nil || int(info.Procs) < limit-reserve {
-		return false
+	if limit <= reserve(limit) || syscall.Sysinfo(&info) != nil || int(info.Procs) < limit/2 {
+		return
 	}
-	_, count, total := supervise.Largest(uid)
-	return total >= limit-reserve && count > total/2
+	full := limit - reserve(limit)
+	table := supervise.Table()
+	session, threads := supervise.Biggest(table)
+	if owner, ok := memberOwner(table, session); ok && owner == uid && threads > limit/2 {
+		if threads >= full || supervise.ThreadsOf(table, uid) >= full {
+			m.endTree(ctx, supervise.Tree{Leader: session})
+			return
+		}
+	}
+	if supervise.ThreadsOf(table, uid) >= full {
+		m.makeRoom(ctx, uid)
+	}
 }
 
-// reserve is how close to the limit of processes is too close.
-const reserve = 4
+// memberOwner is the user of some living process of a session.
+func memberOwner(table []supervise.Proc, session int) (uid uint32, ok bool) {
+	for _, p := range table {
+		if p.Session == session {
+			if uid, ok = supervise.Owner(p.PID); ok {
+				return uid, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// reserve is how close to a limit of processes is too close.
+func reserve(limit int) int { return max(4, limit/16) }
 
 // makeRoom ends the command, running or over, with the most processes of a
 // user, because at the limit nothing else can be done in the sandbox. It says
@@ -212,17 +244,34 @@ const reserve = 4
 func (m *Manager) makeRoom(ctx context.Context, uid uint32) bool {
 	m.settings.NoteLimit("pids")
 	id, count, _ := supervise.Largest(uid)
-	if count < 2*reserve {
+	if count < worthEnding {
 		return false
 	}
-	for _, p := range m.List() {
-		if p.tree.ID == id {
-			p.Kill(ctx, "pids")
-			return true
+	m.endTree(ctx, supervise.Tree{ID: id})
+	return true
+}
+
+// worthEnding is the size from which a command is to blame for a full table.
+const worthEnding = 8
+
+// endTree ends a command that fills the table, known by its leader or its id.
+func (m *Manager) endTree(ctx context.Context, tree supervise.Tree) {
+	m.settings.NoteLimit("pids")
+	m.mu.Lock()
+	known := make([]*Process, 0, len(m.live)+len(m.ended))
+	for _, table := range []map[int]*Process{m.live, m.ended} {
+		for _, p := range table {
+			known = append(known, p)
 		}
 	}
-	supervise.Tree{ID: id}.Kill(ctx)
-	return true
+	m.mu.Unlock()
+	for _, p := range known {
+		if tree.Leader == p.PID || tree.ID != "" && p.tree.ID == tree.ID {
+			p.Kill(ctx, "pids")
+			return
+		}
+	}
+	tree.Kill(ctx)
 }
 
 func newID() string {

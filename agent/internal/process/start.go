@@ -34,9 +34,12 @@ type spec struct {
 // start runs a command. If the sandbox is at its limit of processes the
 // largest command is ended for it.
 func (m *Manager) start(ctx context.Context, s *spec) (*Process, error) {
-	if m.crowded(s.account.UID) {
-		m.makeRoom(ctx, s.account.UID)
+	select {
+	case <-m.open:
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
+	m.relieve(ctx, s.account.UID)
 	p, err := m.tryStart(s)
 	if errors.Is(err, syscall.EAGAIN) && m.makeRoom(ctx, s.account.UID) {
 		p, err = m.tryStart(s)
@@ -78,7 +81,7 @@ func (m *Manager) tryStart(s *spec) (*Process, error) {
 	}
 	defer files.closeChild()
 	attr := &syscall.ProcAttr{Dir: cwd, Env: flatten(env), Files: files.forChild(cmd), Sys: files.attributes(s.account)}
-	pid, exit, err := m.reaper.Start(cmd.path, cmd.argv, attr)
+	pid, exit, err := m.reaper.Start(cmd.path, cmd.argv, attr, supervise.UsualUmask)
 	if err != nil {
 		files.closeOurs()
 		if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOMEM) {
@@ -86,7 +89,7 @@ func (m *Manager) tryStart(s *spec) (*Process, error) {
 		}
 		return nil, describeExec(s.config.Cmd, cmd.path, err)
 	}
-	m.shield.Expose(pid, m.settings.Limits.Pids)
+	m.shield.Expose(pid)
 	return m.adopt(s, pid, id, files, exit), nil
 }
 

@@ -61,7 +61,8 @@ func pipe(input bool) (child int, ours *os.File, err error) {
 	if input {
 		mine, child = fds[1], fds[0]
 	}
-	_ = syscall.SetNonblock(mine, true)
+	// A fresh pipe has no other flags, so they need not be asked for first.
+	_, _, _ = syscall.Syscall(syscall.SYS_FCNTL, uintptr(mine), syscall.F_SETFL, syscall.O_NONBLOCK)
 	return child, os.NewFile(uintptr(mine), "pipe"), nil
 }
 

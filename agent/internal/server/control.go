@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"os"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -27,6 +28,7 @@ func (s *Server) status(w httpd.ResponseWriter, _ *httpd.Request) {
 		"sandboxId": s.settings.SandboxID(), "startedAt": s.settings.StartedAt.UnixMilli(),
 		"lastActivity": s.settings.LastActivity(), "activeStreams": s.streams.Load(),
 		"processes": s.processes.Count(), "held": held, "limitsHit": s.settings.LimitsHit(),
+		"goroutines": runtime.NumGoroutine(),
 	})
 }
 

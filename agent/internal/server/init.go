@@ -1,9 +1,6 @@
 package server
 
 import (
-	"os"
-	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 	"tupper.dev/agent/internal/httpd"
@@ -55,7 +52,7 @@ func (s *Server) init(w httpd.ResponseWriter, r *httpd.Request) {
 		s.correctClock(*req.Timestamp)
 	}
 	s.settings.Init(req.AccessToken, req.EnvVars, req.DefaultUser, req.DefaultWorkdir)
-	s.trust(req.CABundle)
+	s.etc.trust(req.CABundle)
 	w.WriteHeader(httpd.StatusNoContent)
 }
 
@@ -74,41 +71,4 @@ func (s *Server) correctClock(now time.Time) {
 	}
 	s.log.Printf("clock.stepped difference_ms=%d", ahead.Milliseconds())
 	s.wakeDeadline()
-}
-
-// trust adds a bundle of certificates to the trust stores of the usual
-// distributions, once.
-func (s *Server) trust(pem string) {
-	if !strings.Contains(pem, "BEGIN CERTIFICATE") {
-		return
-	}
-	for _, store := range []string{
-		"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem",
-	} {
-		have, err := os.ReadFile(store)
-		if err != nil && store != "/etc/ssl/certs/ca-certificates.crt" {
-			continue
-		}
-		if strings.Contains(string(have), strings.TrimSpace(pem)) {
-			continue
-		}
-		if err := os.MkdirAll(filepath.Dir(store), 0o755); err == nil {
-			err = appendFile(store, "\n"+strings.TrimSpace(pem)+"\n")
-		}
-		if err != nil {
-			s.log.Printf("trust.failed store=%s error=%q", store, err)
-		}
-	}
-}
-
-func appendFile(path, text string) error {
-	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = file.WriteString(text)
-	if cerr := file.Close(); err == nil {
-		err = cerr
-	}
-	return err
 }

@@ -44,6 +44,7 @@ type Server struct {
 	watches   *watch.Registry
 	broker    *sudo.Broker
 	log       *Ring
+	etc       etc
 	http      *httpd.Server
 	meter     meter
 	streams   atomic.Int64
@@ -74,6 +75,7 @@ func New(c *settings.Config, reaper *supervise.Reaper, shield *supervise.Shield,
 	if c.Deadline > 0 {
 		s.deadline = unixTime(c.Deadline)
 	}
+	s.etc = etc{log: ring.Printf}
 	s.processes = process.NewManager(s.settings, reaper, shield)
 	s.watches = watch.NewRegistry(s.settings, ring.Printf)
 	s.broker = sudo.NewBroker(s.settings, reaper, shield, ring.Printf)
@@ -168,6 +170,13 @@ func cors(h httpd.Header) {
 	h.Set("Access-Control-Expose-Headers", "*")
 }
 
+// furnish writes the guest's files and then lets commands start.
+func (s *Server) furnish() {
+	defer s.processes.Open()
+	s.etc.write(s.config.Files)
+	s.etc.trust(s.config.CABundle)
+}
+
 // Run listens and answers until ctx ends or a shutdown is asked for, then ends
 // the sandbox in order. It returns an error only if it could not begin.
 func (s *Server) Run(ctx context.Context) error {
@@ -183,7 +192,11 @@ func (s *Server) Run(ctx context.Context) error {
 			s.broker.Run(work)
 		}()
 	}
-	helpers.Add(1)
+	helpers.Add(2)
+	go func() {
+		defer helpers.Done()
+		s.furnish()
+	}()
 	go func() {
 		defer helpers.Done()
 		s.watchDeadline(work)

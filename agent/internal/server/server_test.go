@@ -527,13 +527,22 @@ func TestCancelKills(t *testing.T) { // TB105
 func TestHoldKeepsOutput(t *testing.T) {
 	a := begin(t, nil)
 	pid, _, _ := a.background("for i in 1 2 3 4 5; do echo $i; sleep 0.1; done")
-	if status, _, body := a.do("POST", "/tupper/hold", []byte(`{"leaseMs":300}`)); status != 200 {
+	if status, _, body := a.do("POST", "/tupper/hold", []byte(`{"leaseMs":3000}`)); status != 200 {
 		t.Fatalf("%d %s", status, body)
 	}
 	if _, err := net.Dial("unix", a.socket); err == nil {
 		t.Error("a held agent listens")
 	}
-	time.Sleep(500 * time.Millisecond)
+	for stop := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		conn, err := net.Dial("unix", a.socket) // its lease ends
+		if err == nil {
+			_ = conn.Close()
+			break
+		}
+		if time.Now().After(stop) {
+			t.Fatal(err)
+		}
+	}
 	_, _, data := a.do("POST", "/process.Process/Connect", envelope(map[string]any{
 		"process": map[string]any{"pid": pid}, "tupper": map[string]any{"stdout": 0}}))
 	if r := collect(t, data); r.stdout != "1\n2\n3\n4\n5\n" {

@@ -55,7 +55,8 @@ type Config struct {
 	Deadline       float64           `json:"deadline"` // unix seconds; 0 = none
 	Limits         Limits            `json:"limits"`
 	Sudo           bool              `json:"sudo"`
-	CABundle       string            `json:"caBundle"`
+	CABundle       string            `json:"caBundle"` // PEM, to be trusted by the guest
+	Files          map[string]string `json:"files"`    // guest path → text, written at start
 	Init           bool              `json:"init"`
 	OnExit         string            `json:"onExit"` // "exit" (default), "poweroff", "reboot"
 }

@@ -113,11 +113,11 @@ func (b *Broker) handle(conn *net.UnixConn, a *answer) error {
 	pid, exit, err := b.reaper.Start(p.path, p.argv, &syscall.ProcAttr{
 		Dir: p.cwd, Env: p.env, Files: []uintptr{uintptr(files[0]), uintptr(files[1]), uintptr(files[2])},
 		Sys: &syscall.SysProcAttr{Setsid: true, Credential: p.credential()},
-	})
+	}, req.umask())
 	if err != nil {
 		return fmt.Errorf("unable to execute %s: %w", p.path, err)
 	}
-	b.shield.Expose(pid, b.settings.Limits.Pids)
+	b.shield.Expose(pid)
 	closeAll(files)
 	if req.Background {
 		return nil

@@ -42,7 +42,9 @@ func Main(args []string) int {
 			user.Open("").Name(uint32(os.Getuid())))
 		return 0
 	}
-	req.Env = os.Environ()
+	mask := syscall.Umask(0)
+	syscall.Umask(mask)
+	req.Env, req.Umask = os.Environ(), &mask
 	if req.Cwd == "" {
 		req.Cwd, _ = os.Getwd()
 	}
@@ -73,6 +75,7 @@ func become(req *Request) error {
 	if err := os.Chdir(p.cwd); err != nil {
 		return err
 	}
+	syscall.Umask(req.umask())
 	groups := make([]int, len(p.target.Groups))
 	for i, g := range p.target.Groups {
 		groups[i] = int(g)

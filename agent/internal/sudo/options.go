@@ -8,12 +8,15 @@
 // Limits, all from the child not being the caller's child: it has the
 // caller's terminal as its streams but not as its controlling terminal (so
 // /dev/tty and job control are missing; Ctrl-C and friends are forwarded as
-// signals), its umask is 022, and the caller's resource limits do not apply.
+// signals), and the caller's resource limits do not apply.
 package sudo
 
 import (
+	"errors"
 	"fmt"
 	"strings"
+
+	"tupper.dev/agent/internal/supervise"
 )
 
 // SocketPath is where the broker listens, in the guest's own file system.
@@ -43,6 +46,16 @@ type Request struct {
 	Shell      bool     `json:"shell"`
 	Background bool     `json:"background"`
 	Cwd        string   `json:"cwd"`
+	Umask      *int     `json:"umask,omitempty"` // of the caller
+}
+
+// umask is the one of the command: the caller's, with the bits of 022 added as
+// sudo does.
+func (r *Request) umask() int {
+	if r.Umask == nil {
+		return supervise.UsualUmask
+	}
+	return (*r.Umask | 0o022) & 0o777
 }
 
 // parse reads the command line after "sudo".
@@ -106,7 +119,7 @@ func (p *parser) long(arg string) error {
 		"user": "u", "group": "g", "login": "i", "shell": "s", "set-home": "H", "non-interactive": "n",
 		"stdin": "S", "background": "b", "list": "l", "validate": "v", "reset-timestamp": "k",
 		"remove-timestamp": "K", "version": "V", "help": "h", "prompt": "p", "chdir": "D", "close-from": "C",
-		"host": "h", "other-user": "U", "askpass": "A", "bell": "B", "preserve-groups": "P",
+		"edit": "e", "host": "h", "other-user": "U", "askpass": "A", "bell": "B", "preserve-groups": "P",
 	}[name]
 	switch {
 	case name == "preserve-env" && has:
@@ -166,6 +179,8 @@ func (p *parser) option(letter byte, joined string, has bool) (err error) {
 		*p.what = list
 	case 'V':
 		*p.what = version
+	case 'e':
+		return errors.New("editing files (-e, sudoedit) is not supported in this sandbox: run an editor with sudo instead")
 	case 'h':
 		*p.what = help
 	default:

@@ -3,6 +3,7 @@ package supervise
 import (
 	"os"
 	"strconv"
+	"strings"
 	"syscall"
 	"unsafe"
 )
@@ -11,20 +12,30 @@ const rlimitNproc = 6 // RLIMIT_NPROC, the same on amd64 and arm64
 
 // Shield makes the agent itself the last victim of memory shortage and gives
 // it a better nice value than commands. What is not permitted is left undone.
-type Shield struct {
-	oom  bool
-	nice bool
-}
+type Shield struct{ oom bool }
 
-// NewShield protects the calling process.
+// NewShield protects the calling process. Call it before NewReaper.
 func NewShield() *Shield {
-	s := &Shield{oom: os.WriteFile("/proc/self/oom_score_adj", []byte("-999"), 0) == nil}
+	s := &Shield{oom: adjustable() && adjust("-999")}
 	for _, tid := range threads() {
-		if syscall.Setpriority(syscall.PRIO_PROCESS, tid, -5) == nil {
-			s.nice = true
-		}
+		_ = syscall.Setpriority(syscall.PRIO_PROCESS, tid, -5)
 	}
 	return s
+}
+
+func adjust(value string) bool {
+	return os.WriteFile("/proc/self/oom_score_adj", []byte(value), 0) == nil
+}
+
+// adjustable tries whether the adjustment has an effect. gVisor only stores
+// it, and then undoing it for every child would be three calls for nothing.
+func adjustable() bool {
+	if !adjust("1000") {
+		return false
+	}
+	score, err := os.ReadFile("/proc/self/oom_score")
+	_ = adjust("0")
+	return err == nil && strings.TrimSpace(string(score)) != "0"
 }
 
 func threads() []int {
@@ -38,29 +49,32 @@ func threads() []int {
 	return list
 }
 
-// Expose undoes for a new child what Shield did for the agent, and limits how
-// many processes its user may have (0 = no limit). It runs right after the
-// fork; on the few microseconds before that the child has the agent's values.
-func (s *Shield) Expose(pid, pids int) {
-	if pids > 0 {
-		limit := syscall.Rlimit{Cur: uint64(pids), Max: uint64(pids)}
-		_, _, _ = syscall.RawSyscall6(syscall.SYS_PRLIMIT64, uintptr(pid), rlimitNproc,
-			uintptr(unsafe.Pointer(&limit)), 0, 0, 0)
-	}
-	if s == nil {
+// Expose undoes for a new child what Shield did for the agent and what a child
+// inherits. It runs right after the fork; for the few microseconds before that
+// the child has the agent's value. The nice value is not inherited, see
+// spawner.
+func (s *Shield) Expose(pid int) {
+	if s == nil || !s.oom {
 		return
 	}
-	if s.nice {
-		_ = syscall.Setpriority(syscall.PRIO_PROCESS, pid, 0)
-	}
-	if s.oom {
-		path := "/proc/" + strconv.Itoa(pid) + "/oom_score_adj"
-		if fd, err := syscall.Open(path, syscall.O_WRONLY|syscall.O_CLOEXEC, 0); err == nil {
-			_, _ = syscall.Write(fd, []byte("0"))
-			_ = syscall.Close(fd)
-		}
+	path := "/proc/" + strconv.Itoa(pid) + "/oom_score_adj"
+	if fd, err := syscall.Open(path, syscall.O_WRONLY|syscall.O_CLOEXEC, 0); err == nil {
+		_, _ = syscall.Write(fd, []byte("0"))
+		_ = syscall.Close(fd)
 	}
 }
 
-// CanLimit says whether Expose can limit children of other users.
-func CanLimit() bool { return holdsCapability(capSysResource) }
+// LimitProcesses bounds how many processes each user may have, the agent not
+// included. It says whether it could.
+//
+// The limit is set on the agent itself, whose capability frees it from it, and
+// inherited by its children, who get no such capability: so there is no moment
+// at which a child is without it.
+func LimitProcesses(pids int) bool {
+	if !holdsCapability(capSysResource) {
+		return false
+	}
+	limit := syscall.Rlimit{Cur: uint64(pids), Max: uint64(pids)}
+	_, _, errno := syscall.RawSyscall6(syscall.SYS_PRLIMIT64, 0, rlimitNproc, uintptr(unsafe.Pointer(&limit)), 0, 0, 0)
+	return errno == 0
+}

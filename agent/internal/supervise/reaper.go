@@ -51,10 +51,13 @@ func NewReaper(ctx context.Context) *Reaper {
 	return r
 }
 
+// UsualUmask is what children have unless something else is asked for.
+const UsualUmask = -1
+
 // Start forks and executes. The channel gets exactly one Exit.
-func (r *Reaper) Start(path string, argv []string, attr *syscall.ProcAttr) (int, <-chan Exit, error) {
+func (r *Reaper) Start(path string, argv []string, attr *syscall.ProcAttr, umask int) (int, <-chan Exit, error) {
 	r.starting.RLock()
-	pid, err := r.spawner.fork(path, argv, attr)
+	pid, err := r.spawner.fork(job{path: path, argv: argv, attr: attr, umask: umask})
 	if err != nil {
 		r.starting.RUnlock()
 		return 0, nil, err

@@ -15,19 +15,24 @@ const (
 	spawners       = 2
 )
 
-// spawner forks on threads of their own that have given up CAP_SYS_RESOURCE in
-// their bounding set. The agent needs that capability (gVisor asks for it
-// before one process may limit another), and a child that kept it would be
-// free of every limit, root's children under gVisor above all. The bounding
-// set belongs to a thread and is inherited by fork and exec, so nothing has to
-// run between them.
+// spawner forks on threads of their own, which differ from the agent's other
+// threads in what a child inherits from its thread:
+//
+//   - They have given up CAP_SYS_RESOURCE in their bounding set. The agent
+//     needs that capability to be free of the limit it sets for its children,
+//     and a child that kept it would be free of every limit, too.
+//   - Their nice value is 0, whatever the agent's is.
+//   - Their umask is their own, so that a child can have another one.
+//
+// So nothing has to run between fork and exec.
 type spawner struct{ work chan job }
 
 type job struct {
-	path string
-	argv []string
-	attr *syscall.ProcAttr
-	done chan<- started
+	path  string
+	argv  []string
+	attr  *syscall.ProcAttr
+	umask int // -1: the usual one
+	done  chan<- started
 }
 
 type started struct {
@@ -35,12 +40,7 @@ type started struct {
 	err error
 }
 
-// newSpawner returns nil when the agent lacks the capability, and then a plain
-// fork is as good.
 func newSpawner(ctx context.Context) *spawner {
-	if os.Getuid() != 0 || !holdsCapability(capSysResource) {
-		return nil
-	}
 	s := &spawner{work: make(chan job)}
 	for range spawners {
 		go s.run(ctx)
@@ -51,23 +51,30 @@ func newSpawner(ctx context.Context) *spawner {
 func (s *spawner) run(ctx context.Context) {
 	runtime.LockOSThread() // never unlocked: the thread is not as others are
 	_, _, _ = syscall.RawSyscall(syscall.SYS_PRCTL, capBoundDrop, capSysResource, 0)
+	_ = syscall.Setpriority(syscall.PRIO_PROCESS, 0, 0)
+	ownUmask := syscall.Unshare(syscall.CLONE_FS) == nil
 	for {
 		select {
 		case j := <-s.work:
-			pid, err := syscall.ForkExec(j.path, j.argv, j.attr)
-			j.done <- started{pid, err}
+			j.done <- j.run(ownUmask)
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-func (s *spawner) fork(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
-	if s == nil {
-		return syscall.ForkExec(path, argv, attr)
+func (j job) run(ownUmask bool) started {
+	if ownUmask && j.umask >= 0 {
+		defer syscall.Umask(syscall.Umask(j.umask))
 	}
+	pid, err := syscall.ForkExec(j.path, j.argv, j.attr)
+	return started{pid, err}
+}
+
+func (s *spawner) fork(j job) (int, error) {
 	done := make(chan started, 1)
-	s.work <- job{path, argv, attr, done}
+	j.done = done
+	s.work <- j
 	result := <-done
 	return result.pid, result.err
 }

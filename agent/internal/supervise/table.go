@@ -10,6 +10,7 @@ import (
 // Proc is one row of the process table.
 type Proc struct {
 	PID, PPID, Group, Session int
+	Threads                   int
 	State                     byte
 }
 
@@ -64,7 +65,11 @@ func parseStat(pid int, line []byte) (Proc, bool) {
 		return Proc{}, false
 	}
 	num := func(b []byte) int { v, _ := strconv.Atoi(string(b)); return v }
-	return Proc{PID: pid, State: f[0][0], PPID: num(f[1]), Group: num(f[2]), Session: num(f[3])}, true
+	row := Proc{PID: pid, State: f[0][0], PPID: num(f[1]), Group: num(f[2]), Session: num(f[3]), Threads: 1}
+	if len(f) > 17 {
+		row.Threads = max(1, num(f[17]))
+	}
+	return row, true
 }
 
 // Environ returns the start environment of a process, entries separated by
@@ -75,4 +80,42 @@ func Environ(pid int) []byte {
 		return nil
 	}
 	return data
+}
+
+// Biggest finds the session with the most threads, the unit in which the
+// kernel counts against a limit of processes. Ours does not take part.
+func Biggest(table []Proc) (session, threads int) {
+	self := os.Getpid()
+	counts := map[int]int{}
+	for _, p := range table {
+		if p.PID != self && p.PID != 1 && p.Session > 1 && !p.dead() {
+			counts[p.Session] += p.Threads
+		}
+	}
+	for have, n := range counts {
+		if n > threads || n == threads && have > session {
+			session, threads = have, n
+		}
+	}
+	return session, threads
+}
+
+// Owner is the real user of a process.
+func Owner(pid int) (uid uint32, ok bool) {
+	var st syscall.Stat_t
+	if syscall.Stat("/proc/"+strconv.Itoa(pid), &st) != nil {
+		return 0, false
+	}
+	return st.Uid, true
+}
+
+// ThreadsOf counts the threads of all processes of a user, ours too.
+func ThreadsOf(table []Proc, uid uint32) int {
+	total := 0
+	for _, p := range table {
+		if have, ok := Owner(p.PID); ok && have == uid {
+			total += p.Threads
+		}
+	}
+	return total
 }

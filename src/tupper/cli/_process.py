@@ -70,7 +70,7 @@ def run_inside(
         try:
             return await _follow(box, start, interactive=interactive)
         except CommandExitException as stopped:  # pyright: ignore[reportUnknownVariableType]
-            said: object = stopped.stderr  # pyright: ignore
+            said: object = stopped.stderr  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
             if not isinstance(said, str) and stopped.error:
                 _output.note(f"tupper: {stopped.error}")
             return stopped.exit_code

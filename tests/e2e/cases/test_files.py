@@ -101,7 +101,7 @@ def _peak_kib():
 
 NAMES = [
     "-rf", "a b", "a\nb", " lead", "trail ", "tab\t", "'q'", '"d"', "$HOME", "`id`", "*", "...",
-    "x" * 255, "\u65e5", "e\u0301", "\u00e9", "back\\slash", "%2F", "a;b",
+    "x" * 255, "日", "\u00e9", "e\u0301", "back\\slash", "%2F", "a;b",
 ]  # fmt: skip
 
 

@@ -1,0 +1,233 @@
+package supervise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const patience = 20 * time.Second
+
+var reaper = sync.OnceValue(func() *Reaper { return NewReaper(context.Background()) })
+
+func TestMain(m *testing.M) {
+	// A child of a test: print the umask, as no shell's builtin is needed for it.
+	if len(os.Args) > 1 && os.Args[1] == "print-umask" {
+		fmt.Printf("%03o", syscall.Umask(0))
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// start runs a program with its standard output in a pipe.
+func start(t *testing.T, env []string, umask int, argv ...string) (int, <-chan Exit, *os.File) {
+	t.Helper()
+	path, err := exec.LookPath(argv[0])
+	if err != nil {
+		t.Skip(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	pid, exit, err := reaper().Start(path, argv, &syscall.ProcAttr{
+		Env: append(env, "PATH="+os.Getenv("PATH")), Files: []uintptr{null.Fd(), w.Fd(), w.Fd()},
+		Sys: &syscall.SysProcAttr{Setsid: true},
+	}, umask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	return pid, exit, r
+}
+
+func status(t *testing.T, exit <-chan Exit) syscall.WaitStatus {
+	t.Helper()
+	select {
+	case e := <-exit:
+		return e.Status
+	case <-time.After(patience):
+		t.Fatal("no exit")
+		return 0
+	}
+}
+
+func text(t *testing.T, r *os.File) string {
+	t.Helper()
+	_ = r.SetReadDeadline(time.Now().Add(patience))
+	var b strings.Builder
+	buf := make([]byte, 4096)
+	for {
+		n, err := r.Read(buf)
+		b.Write(buf[:n])
+		if err != nil {
+			return b.String()
+		}
+	}
+}
+
+func TestEveryExitGoesToItsStarter(t *testing.T) {
+	var all sync.WaitGroup
+	for i := range 200 {
+		all.Add(1)
+		go func() {
+			defer all.Done()
+			_, exit, _ := start(t, nil, UsualUmask, "sh", "-c", fmt.Sprintf("exit %d", i%250))
+			if s := status(t, exit); s.ExitStatus() != i%250 {
+				t.Errorf("%d: %v", i, s)
+			}
+		}()
+	}
+	all.Wait()
+}
+
+func TestOrphansAreCollected(t *testing.T) {
+	_, exit, out := start(t, nil, UsualUmask, "sh", "-c", "sh -c 'echo $$; exec sleep 0.2' & exit 0")
+	status(t, exit)
+	pid := strings.TrimSpace(text(t, out)) // the orphan holds the pipe until it dies
+	for stop := time.Now().Add(patience); ; {
+		if _, err := os.Stat("/proc/" + pid); errors.Is(err, os.ErrNotExist) {
+			return
+		}
+		if time.Now().After(stop) {
+			t.Fatal("the orphan is still there")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestStartReportsWhyExecFailed(t *testing.T) {
+	_, _, err := reaper().Start("/nonexistent", []string{"x"}, &syscall.ProcAttr{}, UsualUmask)
+	if !errors.Is(err, syscall.ENOENT) {
+		t.Error(err)
+	}
+}
+
+func TestUmaskIsTheChildsAlone(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	usual := syscall.Umask(0o022)
+	syscall.Umask(usual)
+	for _, want := range []int{0o077, UsualUmask, 0o007, UsualUmask} {
+		_, exit, out := start(t, nil, want, self, "print-umask")
+		got := text(t, out)
+		status(t, exit)
+		if want == UsualUmask {
+			want = usual
+		}
+		if got != fmt.Sprintf("%03o", want) {
+			t.Errorf("%q, want %03o", got, want)
+		}
+	}
+}
+
+func TestChildrenDoNotHaveTheAgentsNiceValue(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	_, exit, out := start(t, nil, UsualUmask, "sh", "-c", "nice")
+	if got := strings.TrimSpace(text(t, out)); got != "0" {
+		t.Error(got)
+	}
+	status(t, exit)
+}
+
+func TestChildrenCannotRaiseTheirLimits(t *testing.T) {
+	if os.Getuid() != 0 || !holdsCapability(capSysResource) {
+		t.Skip("needs root with CAP_SYS_RESOURCE")
+	}
+	_, exit, out := start(t, nil, UsualUmask, "grep", "CapBnd", "/proc/self/status")
+	line := strings.Fields(text(t, out))
+	status(t, exit)
+	var bounds uint64
+	if len(line) != 2 {
+		t.Fatal(line)
+	}
+	if _, err := fmt.Sscanf(line[1], "%x", &bounds); err != nil || bounds&(1<<capSysResource) != 0 {
+		t.Errorf("%v %v", line, err)
+	}
+}
+
+// TestKillFindsTheWholeTree: children that left the session, or lost their
+// parents, or both.
+func TestKillFindsTheWholeTree(t *testing.T) {
+	script := `sleep 997 & setsid sleep 997 & (setsid sh -c 'sleep 997 & sleep 997' &) ; echo up; wait`
+	pid, exit, out := start(t, []string{Marker + "=killtest"}, UsualUmask, "sh", "-c", script)
+	buf := make([]byte, 2)
+	if _, err := out.Read(buf); err != nil {
+		t.Fatal(err)
+	}
+	tree := Tree{Leader: pid, ID: "killtest"}
+	for stop := time.Now().Add(patience); len(tree.Members()) < 6; time.Sleep(time.Millisecond) {
+		if time.Now().After(stop) {
+			t.Fatal(tree.Members())
+		}
+	}
+	if !tree.Kill(context.Background()) {
+		t.Error("not all are gone")
+	}
+	if s := status(t, exit); s.Signal() != syscall.SIGKILL {
+		t.Error(s)
+	}
+	if left := tree.Members(); len(left) > 0 {
+		t.Error(left)
+	}
+}
+
+func TestKillEndsAForkBomb(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	// A bomb of bounded size: 2 to the 6th processes at a time, without end.
+	script := `f() { if [ $1 -gt 0 ]; then f $(($1-1)) & f $(($1-1)) & fi; wait; }; echo up; while :; do f 5; done`
+	pid, exit, out := start(t, []string{Marker + "=bombtest"}, UsualUmask, "sh", "-c", script)
+	if _, err := out.Read(make([]byte, 2)); err != nil {
+		t.Fatal(err)
+	}
+	tree := Tree{Leader: pid, ID: "bombtest"}
+	if !tree.Kill(context.Background()) {
+		t.Error("it lives")
+	}
+	status(t, exit)
+}
+
+func TestParseStat(t *testing.T) {
+	for line, want := range map[string]Proc{
+		"7 (a) S 1 2 3 0 -1 4 0 0 0 0 0 0 0 0 20 0 9 0": {PID: 7, State: 'S', PPID: 1, Group: 2, Session: 3, Threads: 9},
+		"7 (a b) c) R 4 5 6":                            {PID: 7, State: 'R', PPID: 4, Group: 5, Session: 6, Threads: 1},
+	} {
+		if got, ok := parseStat(7, []byte(line)); !ok || got != want {
+			t.Errorf("%q: %+v", line, got)
+		}
+	}
+	for _, line := range []string{"", "7 (a", "7 (a) S", "7 (a) SS 1 2 3"} {
+		if _, ok := parseStat(7, []byte(line)); ok {
+			t.Errorf("%q is accepted", line)
+		}
+	}
+}
+
+func TestBiggestSession(t *testing.T) {
+	table := []Proc{
+		{PID: 1, Session: 1, Threads: 99}, {PID: os.Getpid(), Session: 5, Threads: 99}, {PID: 10, Session: 10, Threads: 3},
+		{PID: 11, Session: 10, Threads: 1, State: 'Z'}, {PID: 12, Session: 12, Threads: 2}, {PID: 13, Session: 12, Threads: 2},
+	}
+	if session, threads := Biggest(table); session != 12 || threads != 4 {
+		t.Error(session, threads)
+	}
+}
