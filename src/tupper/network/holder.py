@@ -202,7 +202,9 @@ class Holders(Network):
         ports = ",".join(map(str, sorted(set(policy.allow_host_ports)))) or "none"
         argv = ["pasta", "--config-net", "--no-map-gw", "-q", "-4", "-I", _TAP, "-m", str(mtu)]
         argv += ["-t", "none", "-u", "none", "-T", ports, "-U", "none"]
-        argv += ["--dns-forward", _DNS_FORWARD, "-P", str(pid_file), str(outer)]
+        if _DNS_FORWARD in _servers():
+            argv += ["--dns-forward", _DNS_FORWARD]
+        argv += ["-P", str(pid_file), str(outer)]
         env = process.minimal_env(**{_MARK: self._mark(sandbox_id)})
         with open(os.devnull, "r+b") as nothing:  # noqa: PTH123, ASYNC230
             await process.run(argv, timeout_s=_TIMEOUT_S, env=env, output=nothing)
@@ -306,8 +308,13 @@ def _name_of(pid: int) -> str:
 
 
 def _servers() -> tuple[str, ...]:
-    """The host's name servers as the outer namespace reaches them."""
-    return tuple(_DNS_FORWARD if is_loopback(server) else server for server in find_resolvers())
+    """The host's name servers as the outer namespace reaches them.
+
+    One on the host's loopback is reached through pasta, as the only one: pasta gives the answers
+    of the host's first server the address of its forwarder, whoever was asked.
+    """
+    servers = find_resolvers()
+    return (_DNS_FORWARD,) if any(map(is_loopback, servers)) else servers
 
 
 def _uplink_mtu() -> int:
