@@ -61,7 +61,14 @@ _ENTER = ("nsenter", "--preserve-credentials", "-U", "-n")
 
 # pasta takes only connections from loopback to the host's ports. This is the outer namespace's
 # loopback; on the host the connection comes from pasta, so from the host's.
-_FROM_LOOPBACK = f"""table ip tupper_loopback {{
+#
+# pasta of 2023-03 sends segments without any flag, which belong to no connection for the kernel's
+# tracking, so they are not translated and the namespace itself would answer them by a reset.
+_FOR_PASTA = f"""table ip tupper_pasta {{
+  chain strays {{
+    type filter hook prerouting priority 0; policy accept;
+    iifname "{_TAP}" ct state invalid drop
+  }}
   chain input {{
     type nat hook input priority 100; policy accept;
     iifname "{ruleset.LINK_PREFIX}*" ip daddr 127.0.0.1 snat to 127.0.0.1
@@ -231,7 +238,7 @@ class Holders(Network):
             f"address add {_SUBNET.guest}/30 dev {_DEVICE}",
             f"route add default via {_SUBNET.gateway}",
         ]
-        await _run_inside(outer, ["nft", "-f", "-"], table + _FROM_LOOPBACK)
+        await _run_inside(outer, ["nft", "-f", "-"], table + _FOR_PASTA)
         await _run_inside(inner, ["ip", "-batch", "-"], "\n".join(guest))
 
     # --- remembering and removing ---
