@@ -108,7 +108,10 @@ def test_it_is_an_ordinary_user_who_runs_this():
 def test_commands_and_root_inside(sandbox):
     assert out(sandbox, "id -u") == "1000"
     assert out(sandbox, "id -u", user="root") == "0"
-    assert out(sandbox, "touch /etc/x && chown 1234:77 /etc/x && stat -c %u:%g /etc/x", user="root") == "1234:77"
+    assert (
+        out(sandbox, "touch /etc/x && chown 1234:77 /etc/x && stat -c %u:%g /etc/x", user="root")
+        == "1234:77"
+    )
     assert sandbox.commands.run("echo e >&2").stderr == "e\n"
     assert out(sandbox, "head -1 /proc/meminfo").split()[1] == str(256 * 1024)
 
