@@ -120,17 +120,18 @@ class UserWorld:
         shutil.rmtree(self.top, ignore_errors=True)
 
     def processes(self):
-        """The user's processes, subordinate ids included: pid → command line."""
-        found = {}
+        """This world's processes, those of subordinate ids included: pid → command line."""
+        found, word = {}, str(self.top).encode()
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 try:
                     uid = entry.stat().st_uid
-                    line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                    line = (entry / "cmdline").read_bytes()
+                    said = line + (entry / "environ").read_bytes()
                 except OSError:
                     continue
-                if uid == UID or 5000000 <= uid < 5065536:
-                    found[int(entry.name)] = line
+                if word in said and (uid == UID or 5000000 <= uid < 5065536):
+                    found[int(entry.name)] = line.replace(b"\0", b" ").decode(errors="replace")
         return found
 
 

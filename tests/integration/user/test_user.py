@@ -28,6 +28,8 @@ def world():
         world.remove()
         pytest.skip(f"the packages of the tests are not readable by others: {readable.stderr}")
     yield world
+    end = "from tupper.cli.kill import end_everything; end_everything()"
+    world.run(world.python, "-c", end, TUPPER_HOME=str(world.home / "t"))
     left = world.processes()
     world.remove()
     assert not left, f"processes of the user are left: {left}"

@@ -16,5 +16,5 @@ def test_mmdebstrap_leaves_the_hosts_package_lists_alone(name, as_root):
     recipe = read_recipe(TEMPLATES / name)
     command = mmdebstrap_command(recipe, as_root=as_root, apt_options=[])
     skipped = [part.removeprefix("--skip=").split(",") for part in command if "--skip=" in part]
-    assert "cleanup/apt" in sum(skipped, [])
+    assert any("cleanup/apt" in words for words in skipped)
     assert ("--mode=root" if as_root else "--mode=unshare") in command
