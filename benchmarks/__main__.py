@@ -20,6 +20,7 @@ NAMES = (
     "files_throughput",
     "parallel_create",
     "idle",
+    "platforms",
     "soak",
 )
 _ON_REQUEST = frozenset({"soak"})
@@ -32,6 +33,8 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=20, help="sandboxes of parallel_create, idle")
     parser.add_argument("--commands", type=int, default=2000, help="commands of soak [2000]")
     parser.add_argument("--cycles", type=int, default=50, help="create/run/kill cycles of soak")
+    parser.add_argument("--minutes", type=float, default=5, help="most minutes of soak [5]")
+    parser.add_argument("--state", help="file with the totals of soak, to go on from there")
     parser.add_argument("--platform", help="of gVisor, for ours and the reference")
     options = parser.parse_args()
     unknown = set(options.names) - set(NAMES)

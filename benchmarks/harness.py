@@ -1,11 +1,14 @@
 """What the benchmarks share: time, spread, the machine, the memory of processes."""
 
+import contextlib
 import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+
+from tupper.core.paths import find_paths
 
 
 def describe_machine() -> dict[str, object]:
@@ -112,16 +115,47 @@ def pss_bytes(pids: Sequence[int]) -> int:
     return total
 
 
-def rss_bytes(pid: int) -> int:
-    """Resident set size."""
+def rss_bytes(pid: int, which: str = "VmRSS") -> int:
+    """Resident set size, or with ``VmHWM`` the highest so far."""
     return next(
         (
             int(line.split()[1]) * 1024
             for line in _lines(f"/proc/{pid}/status")
-            if line.startswith("VmRSS")
+            if line.startswith(which)
         ),
         0,
     )
+
+
+def background_pid() -> int:
+    """The background process of this tupper."""
+    return int((find_paths().runtime / "pid").read_text())
+
+
+@contextlib.contextmanager
+def peak_growth_mb(pids: dict[str, int]) -> Iterator[dict[str, float]]:
+    """How much more memory each process had at its highest than before, filled in at the end.
+
+    Source: proc(5): writing 5 to ``clear_refs`` resets the peak ``VmHWM``.
+    """
+    before = {}
+    for name, pid in pids.items():
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
+        before[name] = rss_bytes(pid)
+    growth: dict[str, float] = {}
+    yield growth
+    for name, pid in pids.items():
+        growth[name] = round((rss_bytes(pid, "VmHWM") - before[name]) / 1e6, 1)
+
+
+def context_switches(pid: int) -> int:
+    """How often a process went to sleep by itself: it was awake as often."""
+    total = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for line in _lines(f"{task}/status"):
+            if line.startswith("voluntary_ctxt_switches"):
+                total += int(line.split()[1])
+    return total
 
 
 def cpu_seconds(pids: Sequence[int]) -> float:

@@ -4,10 +4,16 @@ import argparse
 import time
 from pathlib import Path
 
-from benchmarks.harness import cpu_seconds, descendants, pss_bytes, rss_bytes
+from benchmarks.harness import (
+    background_pid,
+    context_switches,
+    cpu_seconds,
+    descendants,
+    pss_bytes,
+    rss_bytes,
+)
 from benchmarks.raw import raw_runsc
 from tupper import Sandbox
-from tupper.core.paths import find_paths
 
 _WATCH_S = 20.0
 
@@ -15,19 +21,20 @@ _WATCH_S = 20.0
 def measure(options: argparse.Namespace) -> dict[str, object]:
     count = max(2, min(options.count, 10))
     extra = {"backend_options": {"platform": options.platform}} if options.platform else {}
-    daemon_file = find_paths().runtime / "pid"
     with raw_runsc(options.platform) as raw:
         names = [raw.start("/bin/sleep", "1000000") for _ in range(count)]
         raw_pids = [_family(raw.pid(name)) for name in names]
         made = [Sandbox.create(timeout=600, **extra) for _ in range(count)]
         try:
-            daemon = int(daemon_file.read_text())
+            daemon = background_pid()
             our_pids = [_family(pid) for pid in _machines([s.sandbox_id for s in made])]
             groups = {"ours": our_pids, "raw": raw_pids}
-            usage = _watch({k: [p for pids in v for p in pids] for k, v in groups.items()})
+            watched = {k: [p for pids in v for p in pids] for k, v in groups.items()}
+            switches = context_switches(daemon)
+            usage = _watch({**watched, "background": [daemon]})
+            switches = context_switches(daemon) - switches
             pss = {k: [pss_bytes(pids) for pids in v] for k, v in groups.items()}
-            background_mb = round(rss_bytes(daemon) / 1e6, 1)
-            daemon_percent = _watch({"daemon": [daemon]})["daemon"]
+            memory = {"rss": rss_bytes(daemon), "pss": pss_bytes([daemon])}
         finally:
             for sandbox in made:
                 sandbox.kill()
@@ -36,9 +43,11 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
         "count": count,
         "marginal_pss_mb": {k: round(v / 1e6, 2) for k, v in marginal.items()},
         "pss_ratio": round(marginal["ours"] / marginal["raw"], 3),
-        "cpu_percent_of_a_core_each": {k: round(v / count, 3) for k, v in usage.items()},
-        "background_rss_mb": background_mb,
-        "background_cpu_percent": round(daemon_percent, 3),
+        "cpu_percent_of_a_core_each": {k: round(usage[k] / count, 3) for k in groups},
+        "more_than_raw_percent": round((usage["ours"] - usage["raw"]) / count, 3),
+        "background_mb": {k: round(v / 1e6, 1) for k, v in memory.items()},
+        "background_cpu_percent": round(usage["background"], 3),
+        "background_wakes_per_s": round(switches / _WATCH_S, 2),
     }
 
 

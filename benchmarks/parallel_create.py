@@ -3,33 +3,36 @@
 import argparse
 from concurrent.futures import ThreadPoolExecutor
 
-from benchmarks.harness import compare, timed
+from benchmarks.harness import compare, taking_turns, timed
 from benchmarks.raw import raw_runsc
 from tupper import Sandbox
+
+_TURNS = 3
 
 
 def measure(options: argparse.Namespace) -> dict[str, object]:
     count = options.count
     extra = {"backend_options": {"platform": options.platform}} if options.platform else {}
-    times: dict[str, list[float]] = {"create_all": [], "runsc_all": []}
-    made: list[Sandbox] = []
-    started: list[str] = []
+    times: dict[str, list[float]] = {"create_all": [], "runsc_all": [], "kill_all": []}
     with raw_runsc(options.platform) as raw, ThreadPoolExecutor(count) as pool:
 
-        def create_all() -> None:
-            made.extend(pool.map(lambda _: Sandbox.create(**extra), range(count)))
+        def ours() -> None:
+            made: list[Sandbox] = []
+            times["create_all"].append(
+                timed(
+                    lambda: made.extend(pool.map(lambda _: Sandbox.create(**extra), range(count)))
+                )
+            )
+            times["kill_all"].append(timed(lambda: list(pool.map(lambda box: box.kill(), made))))
 
-        def start_all() -> None:
-            started.extend(pool.map(lambda _: raw.start("/bin/sleep", "1000000"), range(count)))
-
-        for turn in range(3):
-            ours = timed(create_all)
-            list(pool.map(Sandbox.kill, made))
-            theirs = timed(start_all)
+        def theirs() -> None:
+            started: list[str] = []
+            sleep = ("/bin/sleep", "1000000")
+            times["runsc_all"].append(
+                timed(lambda: started.extend(pool.map(lambda _: raw.start(*sleep), range(count))))
+            )
             list(pool.map(raw.delete, started))
-            made.clear()
-            started.clear()
-            if turn:
-                times["create_all"].append(ours)
-                times["runsc_all"].append(theirs)
-    return {"count": count, **compare(times, "create_all", "runsc_all")}
+
+        taking_turns([ours, theirs], _TURNS + 1)
+    counted = {name: values[1:] for name, values in times.items()}
+    return {"count": count, **compare(counted, "create_all", "runsc_all")}

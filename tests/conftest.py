@@ -1,8 +1,9 @@
 """A world of its own for every run of the tests, and a look at what each module leaves behind.
 
 ``TUPPER_HOME`` is a short temporary directory (the path of a socket has 107 bytes), so a run never
-meets the user's own sandboxes or another run's. ``TUPPER_TEST_HOME`` names a directory to use and
-keep instead, which saves building the base template again while developing.
+meets the user's own sandboxes or another run's. It begins with runsc and the templates that
+``prepared.py`` keeps in the user's cache. ``TUPPER_TEST_HOME`` names a directory to use and keep
+instead, for a look at it afterwards.
 
 After each module that may make sandboxes (everything but ``unit`` and ``repo``), nothing of our
 engine may be left on the host. A run ends with how many tests were skipped, and why.
@@ -16,9 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from prepared import prepare_home
 from traces import host_traces, settle
 
 TESTS = Path(__file__).parent
+_WITH_GVISOR = ("contract", "e2e")
 _WITHOUT_MACHINES = ("unit", "repo")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
@@ -58,7 +61,7 @@ def area(item):
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if area(item) == "e2e":
+        if area(item) in _WITH_GVISOR or "integration/gvisor" in item.path.as_posix():
             item.add_marker(pytest.mark.gvisor)
 
 
@@ -66,26 +69,27 @@ def pytest_runtest_setup(item):
     if item.get_closest_marker("root") and (not hasattr(os, "geteuid") or os.geteuid()):
         pytest.skip("needs root on this host")
     if item.get_closest_marker("gvisor"):
-        reason = _why_no_machine(item.config)
+        reason = item.config.stash[_WHY_NOT]
         if reason:
             pytest.skip(reason)
 
 
-_READY = pytest.StashKey[str]()
+def pytest_collection_finish(session):
+    """Prepare this host before the first test and outside of any test's time limit."""
+    config = session.config
+    config.stash[_WHY_NOT] = ""
+    if config.option.collectonly or not any(
+        item.get_closest_marker("gvisor") for item in session.items
+    ):
+        return
+    capture = config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        config.stash[_WHY_NOT] = prepare_home(
+            Path(os.environ["TUPPER_HOME"]), keep=config.stash[_HOME] is None
+        )
 
 
-def _why_no_machine(config):
-    """Prepare this host once; why no sandbox can be started, or nothing."""
-    if _READY not in config.stash:
-        from tupper.cli.setup import prepare
-        from tupper.core.errors import TupperError
-
-        try:
-            prepare(lambda *_: None)
-            config.stash[_READY] = ""
-        except TupperError as error:
-            config.stash[_READY] = f"no usable backend: {error}"
-    return config.stash[_READY]
+_WHY_NOT = pytest.StashKey[str]()
 
 
 @pytest.fixture(scope="session", autouse=True)

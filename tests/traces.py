@@ -14,11 +14,9 @@ _SETTLE_S = 20.0
 def host_traces():
     """Everything on the host that carries our home or our engine's id."""
     paths = find_paths()
-    home = str(paths.data)
+    home, runtime = f"{paths.data}/", f"{paths.runtime}/"
     found = {f"child {pid} {name}" for pid, name in children(os.getpid())}
-    found |= {
-        f"mount {place}" for place in mounts() if place.startswith((home, str(paths.runtime)))
-    }
+    found |= {f"mount {place}" for place in mounts() if place.startswith((home, runtime))}
     found |= {f"loop {file}" for file in loop_files() if file.startswith(home)}
     found |= {f"socket {p.name}" for p in (paths.runtime / "s").glob("*.sock")}
     if engine_id := find_engine_id(paths.data / "tupper.db"):

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tupper.core.backend import Isolation as Isolation
     from tupper.core.errors import TupperError as TupperError
     from tupper.sdk._async.files import AsyncFileStreamReader as AsyncFileStreamReader
+    from tupper.sdk._async.git import AsyncGit as AsyncGit
     from tupper.sdk._async.paginator import AsyncSandboxPaginator as AsyncSandboxPaginator
     from tupper.sdk._async.sandbox import AsyncSandbox as AsyncSandbox
     from tupper.sdk._faces_async import AsyncCommandInputHandle as AsyncCommandInputHandle
@@ -90,6 +91,10 @@ if TYPE_CHECKING:
     from tupper.sdk._shared.errors import (
         UnsupportedException as UnsupportedException,
     )
+    from tupper.sdk._shared.git import GitBranches as GitBranches
+    from tupper.sdk._shared.git import GitFileStatus as GitFileStatus
+    from tupper.sdk._shared.git import GitResetMode as GitResetMode
+    from tupper.sdk._shared.git import GitStatus as GitStatus
     from tupper.sdk._shared.signature import Signature as Signature
     from tupper.sdk._shared.signature import get_signature as get_signature
     from tupper.sdk._shared.types import (
@@ -155,6 +160,11 @@ if TYPE_CHECKING:
     from tupper.sdk._shared.types import (
         SandboxNetworkOpts as SandboxNetworkOpts,
     )
+    from tupper.sdk._shared.types import SandboxNetworkSelector as SandboxNetworkSelector
+    from tupper.sdk._shared.types import (
+        SandboxNetworkSelectorContext as SandboxNetworkSelectorContext,
+    )
+    from tupper.sdk._shared.types import SandboxNetworkUpdate as SandboxNetworkUpdate
     from tupper.sdk._shared.types import (
         SandboxOnResume as SandboxOnResume,
     )
@@ -189,6 +199,7 @@ if TYPE_CHECKING:
         WriteInfo as WriteInfo,
     )
     from tupper.sdk._sync.files import FileStreamReader as FileStreamReader
+    from tupper.sdk._sync.git import Git as Git
     from tupper.sdk._sync.paginator import SandboxPaginator as SandboxPaginator
     from tupper.sdk._sync.sandbox import Sandbox as Sandbox
 
@@ -200,6 +211,7 @@ __all__ = [
     "AsyncCommandHandle",
     "AsyncCommandInputHandle",
     "AsyncFileStreamReader",
+    "AsyncGit",
     "AsyncSandbox",
     "AsyncSandboxPaginator",
     "AsyncWatchHandle",
@@ -218,7 +230,12 @@ __all__ = [
     "FileUploadException",
     "FilesystemEvent",
     "FilesystemEventType",
+    "Git",
     "GitAuthException",
+    "GitBranches",
+    "GitFileStatus",
+    "GitResetMode",
+    "GitStatus",
     "GitUpstreamException",
     "GuestUnresponsiveException",
     "InvalidArgumentException",
@@ -241,6 +258,9 @@ __all__ = [
     "SandboxListOrder",
     "SandboxMetrics",
     "SandboxNetworkOpts",
+    "SandboxNetworkSelector",
+    "SandboxNetworkSelectorContext",
+    "SandboxNetworkUpdate",
     "SandboxNotFoundException",
     "SandboxNotRunningException",
     "SandboxOnResume",
@@ -274,6 +294,7 @@ _HOMES = {
     "AsyncCommandHandle": "tupper.sdk._handles_async",
     "AsyncCommandInputHandle": "tupper.sdk._faces_async",
     "AsyncFileStreamReader": "tupper.sdk._async.files",
+    "AsyncGit": "tupper.sdk._async.git",
     "AsyncSandbox": "tupper.sdk._async.sandbox",
     "AsyncSandboxPaginator": "tupper.sdk._async.paginator",
     "AsyncWatchHandle": "tupper.sdk._handles_async",
@@ -292,7 +313,12 @@ _HOMES = {
     "FileUploadException": "tupper.sdk._shared.errors",
     "FilesystemEvent": "tupper.sdk._shared.types",
     "FilesystemEventType": "tupper.sdk._shared.types",
+    "Git": "tupper.sdk._sync.git",
     "GitAuthException": "tupper.sdk._shared.errors",
+    "GitBranches": "tupper.sdk._shared.git",
+    "GitFileStatus": "tupper.sdk._shared.git",
+    "GitResetMode": "tupper.sdk._shared.git",
+    "GitStatus": "tupper.sdk._shared.git",
     "GitUpstreamException": "tupper.sdk._shared.errors",
     "GuestUnresponsiveException": "tupper.sdk._shared.errors",
     "InvalidArgumentException": "tupper.sdk._shared.errors",
@@ -315,6 +341,9 @@ _HOMES = {
     "SandboxListOrder": "tupper.sdk._shared.types",
     "SandboxMetrics": "tupper.sdk._shared.types",
     "SandboxNetworkOpts": "tupper.sdk._shared.types",
+    "SandboxNetworkSelector": "tupper.sdk._shared.types",
+    "SandboxNetworkSelectorContext": "tupper.sdk._shared.types",
+    "SandboxNetworkUpdate": "tupper.sdk._shared.types",
     "SandboxNotFoundException": "tupper.sdk._shared.errors",
     "SandboxNotRunningException": "tupper.sdk._shared.errors",
     "SandboxOnResume": "tupper.sdk._shared.types",

@@ -183,16 +183,16 @@ func TestChunkedBodies(t *testing.T) {
 	w := serve(t, echo)
 	const head = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
 	for body, want := range map[string]string{
-		"0\r\n\r\n":                             "200 POST / ",
-		"3\r\nabc\r\n0\r\n\r\n":                 "200 POST / abc",
+		"0\r\n\r\n":                              "200 POST / ",
+		"3\r\nabc\r\n0\r\n\r\n":                  "200 POST / abc",
 		"3;ext=\"1\"\r\nabc\r\n2\r\nde\r\n0\r\n": "200 POST / abcde", // completed below
 		"A\r\n0123456789\r\n0\r\nX-T: 1\r\n\r\n": "200 POST / 0123456789",
-		"-1\r\nabc\r\n":                         "400",
-		"zz\r\nabc\r\n":                         "400",
-		"ffffffffffffffff\r\nabc":               "400",
-		"3\r\nabcX\r\n0\r\n\r\n":                "400",
-		"5\r\nab":                               "400",
-		strings.Repeat("1", 20<<10):             "400",
+		"-1\r\nabc\r\n":                          "400",
+		"zz\r\nabc\r\n":                          "400",
+		"ffffffffffffffff\r\nabc":                "400",
+		"3\r\nabcX\r\n0\r\n\r\n":                 "400",
+		"5\r\nab":                                "400",
+		strings.Repeat("1", 20<<10):              "400",
 	} {
 		if strings.Contains(body, "ext=") {
 			body += "\r\n"

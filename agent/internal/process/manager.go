@@ -26,23 +26,29 @@ type Manager struct {
 	buffers  sync.Pool
 	workers  sync.WaitGroup
 	open     chan struct{} // closed when commands may start
+	guard    *guard        // nil where the kernel has an OOM killer
 
 	mu      sync.Mutex
 	live    map[int]*Process
 	ended   map[int]*Process
 	held    bool
 	oomSeen int64
+	ownOOM  int64 // kills of our guard
 	closed  bool
 }
 
 // NewManager makes a manager; Wait waits for its goroutines.
 func NewManager(s *settings.Settings, reaper *supervise.Reaper, shield *supervise.Shield) *Manager {
-	return &Manager{
+	m := &Manager{
 		settings: s, reaper: reaper, shield: shield,
 		buffers: sync.Pool{New: func() any { return new([chunkSize]byte) }},
 		live:    map[int]*Process{}, ended: map[int]*Process{}, oomSeen: oomKills(),
 		open: make(chan struct{}),
 	}
+	if s.Limits.MemoryMiB > 0 && !hasOOMKiller() {
+		m.guard = newGuard(m, s.Limits.MemoryMiB)
+	}
+	return m
 }
 
 // Open lets commands start; until then a start waits. Call it once.
@@ -190,6 +196,7 @@ func (m *Manager) oomHappened() bool {
 	now := oomKills()
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	now += m.ownOOM
 	before := m.oomSeen
 	m.oomSeen = now
 	return now > before
@@ -251,6 +258,10 @@ func (m *Manager) makeRoom(ctx context.Context, uid uint32) bool {
 	return true
 }
 
+// evictBudget is how long a full table is fought: on busy CPUs the processes of
+// a fork bomb take their time to end.
+const evictBudget = 40 * time.Second
+
 // worthEnding is the size from which a command is to blame for a full table.
 const worthEnding = 8
 
@@ -267,11 +278,11 @@ func (m *Manager) endTree(ctx context.Context, tree supervise.Tree) {
 	m.mu.Unlock()
 	for _, p := range known {
 		if tree.Leader == p.PID || tree.ID != "" && p.tree.ID == tree.ID {
-			p.Kill(ctx, "pids")
+			p.evict(ctx)
 			return
 		}
 	}
-	tree.Kill(ctx)
+	tree.KillWithin(ctx, evictBudget)
 }
 
 func newID() string {

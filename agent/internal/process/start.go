@@ -90,6 +90,7 @@ func (m *Manager) tryStart(s *spec) (*Process, error) {
 		return nil, describeExec(s.config.Cmd, cmd.path, err)
 	}
 	m.shield.Expose(pid)
+	m.guard.started()
 	return m.adopt(s, pid, id, files, exit), nil
 }
 

@@ -28,30 +28,35 @@ func (m *Manager) serveStart(w httpd.ResponseWriter, r *httpd.Request) {
 	}
 	defer s.sub.Close()
 	ctx := r.Context()
+	var over <-chan struct{} // closed when the time limit has done its work
 	if limit := connect.Timeout(r); limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
-		m.limitTime(p, limit)
+		over = m.limitTime(p, limit)
 	}
 	err = m.feed(ctx, stream, p, s.sub, [streamCount]int64{}, connect.Keepalive(r))
 	if err != nil && r.Context().Err() != nil && r.Header.Get("Tupper-Cancel") == "kill" && !m.isHeld() {
 		p.Kill(context.WithoutCancel(ctx), "")
 		return
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		<-p.done // its tree is being killed; the client shall find it gone
+	if errors.Is(err, context.DeadlineExceeded) && over != nil {
+		<-over // the client shall find the whole tree gone
+		<-p.done
 		err = connect.Errorf(connect.DeadlineExceeded, "process %d reached its time limit", p.PID).
 			With("tupper.LimitHit", map[string]string{"limit": "time"})
 	}
 	stream.End(err)
 }
 
-// limitTime ends a command after its time, whoever is connected by then.
-func (m *Manager) limitTime(p *Process, limit time.Duration) {
+// limitTime ends a command after its time, whoever is connected by then. The
+// channel is closed when the command and its tree are gone.
+func (m *Manager) limitTime(p *Process, limit time.Duration) <-chan struct{} {
+	over := make(chan struct{})
 	m.workers.Add(1)
 	go func() {
 		defer m.workers.Done()
+		defer close(over)
 		timer := time.NewTimer(limit)
 		defer timer.Stop()
 		select {
@@ -60,6 +65,7 @@ func (m *Manager) limitTime(p *Process, limit time.Duration) {
 		case <-p.done:
 		}
 	}()
+	return over
 }
 
 func (m *Manager) readStart(r *httpd.Request) (*spec, error) {

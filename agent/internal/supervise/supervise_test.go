@@ -231,3 +231,18 @@ func TestBiggestSession(t *testing.T) {
 		t.Error(session, threads)
 	}
 }
+
+func TestHungriest(t *testing.T) {
+	script := `x=$(head -c 64000000 /dev/zero | tr '\0' x); echo up; sleep 60`
+	pid, exit, out := start(t, nil, UsualUmask, "sh", "-c", script)
+	_ = out.SetReadDeadline(time.Now().Add(patience))
+	if _, err := out.Read(make([]byte, 2)); err != nil {
+		t.Fatal(err)
+	}
+	_, resident := Hungriest()
+	if resident < 64000000 {
+		t.Error(resident)
+	}
+	_ = syscall.Kill(-pid, syscall.SIGKILL)
+	status(t, exit)
+}

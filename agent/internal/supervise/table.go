@@ -119,3 +119,25 @@ func ThreadsOf(table []Proc, uid uint32) int {
 	}
 	return total
 }
+
+// Hungriest is the process, ours and PID 1 excepted, with the most memory
+// resident. Unit: bytes.
+func Hungriest() (pid int, resident uint64) {
+	self := os.Getpid()
+	var buf [256]byte
+	for _, p := range Table() {
+		if p.PID == self || p.PID == 1 || p.dead() {
+			continue
+		}
+		n := readInto("/proc/"+strconv.Itoa(p.PID)+"/statm", buf[:])
+		fields := bytes.Fields(buf[:n])
+		if len(fields) < 2 {
+			continue
+		}
+		pages, err := strconv.ParseUint(string(fields[1]), 10, 64)
+		if size := pages * uint64(os.Getpagesize()); err == nil && size > resident {
+			pid, resident = p.PID, size
+		}
+	}
+	return pid, resident
+}

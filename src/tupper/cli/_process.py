@@ -70,9 +70,8 @@ def run_inside(
         try:
             return await _follow(box, start, interactive=interactive)
         except CommandExitException as stopped:  # pyright: ignore[reportUnknownVariableType]
-            said: object = stopped.stderr  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-            if not isinstance(said, str) and stopped.error:
-                _output.note(f"tupper: {stopped.error}")
+            if why := _explain(stopped):  # pyright: ignore[reportUnknownArgumentType]
+                _output.note(f"tupper: {why}")
             return stopped.exit_code
         except TimeoutException as late:
             # Its subclasses say that the sandbox is gone, which is another matter.
@@ -82,6 +81,17 @@ def run_inside(
             return DEADLINE
 
     return asyncio.run(main())
+
+
+def _explain(stopped: CommandExitException[str]) -> str:
+    """What an exit code alone does not tell: it never began, or it was ended from outside.
+
+    Only a command that could not be started comes with a text; output is not kept here.
+    """
+    never_began: object = stopped.stderr
+    if never_began or stopped.signal or stopped.limit:
+        return stopped.error or ""
+    return ""
 
 
 def start_inside(

@@ -90,6 +90,7 @@ async def _machine(context: Context, record: SandboxRecord) -> Machine | None:
         0,
         0,
         AgentAddress("unix"),
+        # As in a plan: all that a backend needs to find what a start that was cut off has made.
         {
             "directory": str(context.directory(record.id)),
             "host_name": context.host_name(record.id),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,12 +12,15 @@ from tupper.core.errors import TupperError
 from tupper.core.liveness import boot_id
 from tupper.core.log import problem
 from tupper.core.paths import Paths
+from tupper.core.sandbox import SandboxRecord
 from tupper.core.settings import Settings
 from tupper.engine.gate import Gate
 from tupper.engine.parts import Parts
 from tupper.engine.sandbox import Sandbox
 from tupper.engine.store import Store
 from tupper.engine.trust import Trust
+
+SAVE_AGAIN_S = 5.0
 
 
 @dataclass(slots=True)
@@ -54,6 +58,24 @@ class Context:
     def host_name(self, sandbox_id: str) -> str:
         """Its name among host-wide things."""
         return f"tupper-{self.store.engine_id}-{sandbox_id}"
+
+    async def save_end(self, record: SandboxRecord) -> None:
+        """Remember a sandbox's end; if the store cannot, such as on a full disk, again later.
+
+        What has ended is gone from the host whether or not that can be written down. Until it is,
+        its name stays taken.
+        """
+        try:
+            await self.store.save(record)
+        except (TupperError, OSError) as error:
+            problem("end.not_saved", sandbox=record.id, message=str(error))
+            self.spawn(self._save_again(record), f"save {record.id}")
+
+    async def _save_again(self, record: SandboxRecord) -> None:
+        while True:
+            await asyncio.sleep(SAVE_AGAIN_S)
+            with contextlib.suppress(TupperError, OSError):
+                return await self.store.save(record)
 
     def spawn(
         self, coroutine: Coroutine[object, object, None], name: str, *, of: Sandbox | None = None

@@ -225,6 +225,8 @@ class Creation:
             "sudo": True,
             "onExit": "exit",
         }
+        if self._added:
+            out["caBundle"] = self._added
         if record.timeout_s is not None:
             # Corrected once it is ready; until then it may not outlive a failed creation by much.
             out["deadline"] = time.time() + AGENT_STARTS_S + record.timeout_s
@@ -256,8 +258,6 @@ class Creation:
         client = context.parts.agent(address, sandbox.record.token)
         later(undo, client.close)
         await client.health()
-        if self._added:
-            await client.init(ca_bundle=self._added)
         sandbox.client = client
         sandbox.change(agent=address)
 
@@ -282,8 +282,7 @@ class Creation:
         self._sandbox.change(
             state=State.ENDED, ended_at=time.time(), end_reason=reason, end_detail=detail[:4096]
         )
-        with contextlib.suppress(TupperError):
-            await self._context.store.save(self._sandbox.record)
+        await self._context.save_end(self._sandbox.record)
         problem(
             "sandbox.failed", sandbox=self._sandbox.id, reason=reason, error=type(error).__name__
         )

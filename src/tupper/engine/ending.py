@@ -57,7 +57,7 @@ async def _end(context: Context, sandbox: Sandbox, reason: ExitReason) -> None:
         end_detail=reason.detail[:4096],
         last_words=reason.last_words[-65536:],
     )
-    await context.store.save(sandbox.record)
+    await context.save_end(sandbox.record)
     context.sandboxes.pop(sandbox.id, None)
     event("sandbox.ended", sandbox=sandbox.id, reason=reason.reason, detail=reason.detail)
 

@@ -8,6 +8,7 @@ them over. Methods may be called from any task of the loop that opened it.
 from __future__ import annotations
 
 import asyncio
+import errno
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ from tupper.core.backend import Probe, Rootfs
 from tupper.core.errors import (
     Conflict,
     InvalidArgument,
+    OutOfDisk,
     SandboxNotFound,
     TupperError,
 )
@@ -32,6 +34,7 @@ from tupper.engine.creation import Creation
 from tupper.engine.ending import begin_end
 from tupper.engine.listing import Page, Query, select_page
 from tupper.engine.metrics import Sample, collect
+from tupper.engine.networking import change_network
 from tupper.engine.parts import Parts
 from tupper.engine.ports import LOOPBACK, publish
 from tupper.engine.request import check_port, check_timeout
@@ -209,8 +212,13 @@ class Engine:
         try:
             async with self._slots:
                 await Creation(self._context, sandbox, request).run()
-        except BaseException:
+        except BaseException as error:
             self._context.sandboxes.pop(sandbox.id, None)
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise OutOfDisk(
+                    f"the disk of the data directory is full: {error.strerror}",
+                    hint="free some space; killing a sandbox frees what its disk takes",
+                ) from error
             raise
         finally:
             sandbox.creation = None
@@ -352,6 +360,29 @@ class Engine:
             await self._context.store.save(sandbox.record)
             self._watch.reschedule_idle(sandbox, time.time())
 
+    async def update_network(
+        self,
+        reference: str,
+        *,
+        allow_internet: bool,
+        allow_out: tuple[str, ...],
+        deny_out: tuple[str, ...],
+    ) -> None:
+        """Replace what a sandbox may reach, at once. Its ports of the host stay.
+
+        Raises:
+            InvalidArgument: not an IPv4 address or CIDR; the old policy stays.
+            Unsupported: the sandbox has no network of its own.
+        """
+        sandbox = self._find_running(reference)
+        async with sandbox.lock:
+            self._check_alive(sandbox, reference)
+            await change_network(
+                self._context,
+                sandbox,
+                {"allow_internet": allow_internet, "allow_out": allow_out, "deny_out": deny_out},
+            )
+
     async def publish_port(self, reference: str, port: int, *, host_port: int = 0) -> str:
         """Make a port inside reachable on the host's loopback; returns ``address:port``.
 
@@ -435,6 +466,7 @@ class Engine:
         arguments: Mapping[str, str],
         force: bool,
         emit: Callable[[Mapping[str, object]], None],
+        host_images: bool = True,
     ) -> Rootfs:
         """Build a template from a Dockerfile inside sandboxes.
 
@@ -445,11 +477,13 @@ class Engine:
             arguments: for ARG.
             force: run every step again.
             emit: gets ``{"event": "log", "message"}`` as it goes.
+            host_images: whether FROM may name an image in a file of the host.
 
         Raises:
+            PermissionDenied: FROM names one and may not.
             TemplateError: naming the line that is wrong or failed.
         """
         from tupper.engine.build import Recipe, build  # noqa: PLC0415 - rarely needed
 
-        recipe = Recipe(name, dockerfile, context, arguments, force)
+        recipe = Recipe(name, dockerfile, context, arguments, force, host_images=host_images)
         return await build(self._context, recipe, emit)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tupper.core.errors import Unsupported
 from tupper.core.process import run
+from tupper.engine.place import unescape
 
 _TIMEOUT_S = 30.0
 _COPY_S = 1800.0
@@ -51,7 +52,7 @@ def mounts_below(directory: Path, mountinfo: str) -> list[Path]:
     for line in mountinfo.splitlines():
         fields = line.split(" ")
         if len(fields) > 4:
-            point = Path(fields[4].encode().decode("unicode_escape"))
+            point = Path(unescape(fields[4]))
             if point.is_relative_to(directory):
                 found.append(point)
     found.reverse()  # of two mounts on one place the later one is on top

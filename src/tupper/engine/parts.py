@@ -63,6 +63,9 @@ class Net(Protocol):
     async def detach(self, attachment: Attachment) -> None:
         """Remove it. Idempotent."""
 
+    async def update(self, attachment: Attachment, policy: Policy) -> None:
+        """Replace the policy, for connections that are open too."""
+
     async def sweep(self, keep: Collection[str]) -> list[str]:
         """Remove all of this engine but those of these sandboxes."""
         ...

@@ -33,7 +33,7 @@ def file_system_of(path: Path, mountinfo: str) -> str:
         fields = left.split(" ")
         if len(fields) < 5 or not right:
             continue
-        point = Path(_unescape(fields[4]))
+        point = Path(unescape(fields[4]))
         depth = len(point.parts)
         # Of two mounts on one place the later line is the upper one.
         if depth >= best and path.is_relative_to(point):
@@ -59,5 +59,6 @@ def refuse_network(path: Path) -> None:
         )
 
 
-def _unescape(text: str) -> str:
+def unescape(text: str) -> str:
+    """A path as the kernel writes it in its lists of mounts: some characters in octal."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -59,8 +59,16 @@ def decide_limits(request: CreateRequest, settings: Settings) -> Limits:
     return limits
 
 
-def check_request(request: CreateRequest, settings: Settings, data_dir: Path) -> CreateRequest:
+def check_request(
+    request: CreateRequest, settings: Settings, own: Collection[Path]
+) -> CreateRequest:
     """Refuse what cannot work; returns the request with the host paths of mounts resolved.
+
+    Args:
+        request: what somebody asks for.
+        settings: of the engine.
+        own: directories of tupper's, which no guest may see: with the store, the sockets, the
+            key file, or a cached disk that the host mounts later, it could take over.
 
     Raises:
         InvalidArgument: a value cannot be used.
@@ -80,7 +88,7 @@ def check_request(request: CreateRequest, settings: Settings, data_dir: Path) ->
         check_port(port)
     for port in (p.host for p in request.ports):
         check_port(port, least=0)
-    return replace(request, mounts=_check_mounts(request.mounts, data_dir))
+    return replace(request, mounts=_check_mounts(request.mounts, own))
 
 
 def check_timeout(timeout_s: float | None, settings: Settings) -> None:
@@ -120,7 +128,7 @@ def _check_metadata(metadata: Mapping[str, str]) -> None:
         raise InvalidArgument(f"metadata has {size} characters, the most is {_MAX_METADATA}")
 
 
-def _check_mounts(mounts: tuple[Mount, ...], data_dir: Path) -> tuple[Mount, ...]:
+def _check_mounts(mounts: tuple[Mount, ...], own: Collection[Path]) -> tuple[Mount, ...]:
     checked: list[Mount] = []
     taken: set[str] = set()
     for mount in mounts:
@@ -128,7 +136,7 @@ def _check_mounts(mounts: tuple[Mount, ...], data_dir: Path) -> tuple[Mount, ...
         if guest in taken:
             raise InvalidArgument(f"two mounts at {guest}")
         taken.add(guest)
-        checked.append(Mount(_host_path(mount.host_path, data_dir), guest, mount.read_only))
+        checked.append(Mount(_host_path(mount.host_path, own), guest, mount.read_only))
     return tuple(checked)
 
 
@@ -142,7 +150,7 @@ def _guest_path(text: str) -> str:
     return guest
 
 
-def _host_path(path: Path, data_dir: Path) -> Path:
+def _host_path(path: Path, own: Collection[Path]) -> Path:
     """Resolve links first: what counts is where a path leads."""
     if not path.is_absolute():
         raise InvalidArgument(f"the host path {str(path)!r} of a mount must be absolute")
@@ -155,11 +163,11 @@ def _host_path(path: Path, data_dir: Path) -> Path:
     if not real.is_dir():
         raise InvalidArgument(f"the host path {path} of a mount is not a directory")
     refused = [Path("/proc"), Path("/sys"), Path("/dev")]
-    data = data_dir.resolve()
-    inside = any(real.is_relative_to(place) for place in (*refused, data))
-    if real == Path("/") or inside or data.is_relative_to(real):
+    ours = [place.resolve() for place in own]
+    inside = any(real.is_relative_to(place) for place in (*refused, *ours))
+    if real == Path("/") or inside or any(place.is_relative_to(real) for place in ours):
         raise InvalidArgument(
             f"the host directory {path} cannot be mounted",
-            hint="not /, /proc, /sys, /dev, nor tupper's own data directory or one above it",
+            hint="not /, /proc, /sys, /dev, nor a directory of tupper's own or one above it",
         )
     return real

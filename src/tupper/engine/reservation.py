@@ -31,7 +31,9 @@ def reserve(context: Context, request: CreateRequest) -> tuple[Sandbox, CreateRe
         InvalidArgument, NotFound, AlreadyExists, CapacityReached, OutOfDisk.
     """
     settings = context.settings
-    request = check_request(request, settings, context.paths.data)
+    paths = context.paths
+    own = (paths.data, paths.runtime, paths.cache, paths.config)
+    request = check_request(request, settings, own)
     limits = decide_limits(request, settings)
     _check_room(context, request)
     internet = request.allow_internet

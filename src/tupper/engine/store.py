@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ParamSpec, Self, TypeVar
 
-from tupper.core.errors import AlreadyExists, StoreError
+from tupper.core.errors import AlreadyExists, OutOfDisk, StoreError, TupperError
 from tupper.core.ids import new_engine_id
 from tupper.core.lifecycle import State
 from tupper.core.paths import make_private
@@ -48,6 +48,9 @@ MIGRATIONS: tuple[str, ...] = (
     ) STRICT;
     """,
 )
+
+_FULL = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE})
+_DAMAGED = "restore the file from a backup, or move it away: sandboxes it knew are then removed"
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
@@ -168,7 +171,10 @@ class Store:
 
     async def _call(self, function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
         call = functools.partial(function, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+        except sqlite3.Error as error:
+            raise _failure(self._directory / "tupper.db", error) from error
 
     def _open(self) -> None:
         make_private(self._directory)
@@ -182,7 +188,7 @@ class Store:
             self._db.execute("PRAGMA synchronous = FULL")
             migrate(self._db)
         except sqlite3.DatabaseError as error:
-            raise StoreError(f"cannot use the store {path}: {error}") from error
+            raise _failure(path, error) from error
         self._db.execute(
             "INSERT OR IGNORE INTO engine VALUES ('id', ?), ('created_at', ?)",
             (new_engine_id(), str(time.time())),
@@ -212,8 +218,8 @@ class Store:
         self._write("INSERT OR REPLACE INTO sandboxes VALUES (?, ?, ?, ?, ?, ?)", _row(record))
 
     def _select(self, where: str, values: Sequence[object]) -> list[SandboxRecord]:
-        query = f"SELECT record FROM sandboxes WHERE {where}"  # noqa: S608 - our own text
-        return [parse_record(row[0]) for row in self._connection().execute(query, values)]
+        query = f"SELECT id, record FROM sandboxes WHERE {where}"  # noqa: S608 - our own text
+        return [_parse(*row) for row in self._connection().execute(query, values)]
 
     def _get(self, key: str) -> str:
         query = "SELECT value FROM engine WHERE key = ?"
@@ -233,6 +239,27 @@ def _row(record: SandboxRecord) -> tuple[object, ...]:
     return (
         record.id, record.name, state, record.created_at, record.ended_at, render_record(record),
     )  # fmt: skip
+
+
+def _parse(sandbox_id: str, text: str) -> SandboxRecord:
+    try:
+        return parse_record(text)
+    except (TupperError, ValueError, TypeError) as error:
+        raise StoreError(
+            f"the record of sandbox {sandbox_id} in the store is damaged: {error}", hint=_DAMAGED
+        ) from error
+
+
+def _failure(path: Path, error: sqlite3.Error) -> TupperError:
+    """What an error of SQLite means to us."""
+    code = getattr(error, "sqlite_errorcode", 0)
+    if code in _FULL:
+        return OutOfDisk(
+            f"the disk is full, so the store {path} cannot be written",
+            hint="free some space; killing a sandbox frees what its disk takes",
+        )
+    damaged = code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    return StoreError(f"cannot use the store {path}: {error}", hint=_DAMAGED if damaged else None)
 
 
 def migrate(db: sqlite3.Connection) -> None:

@@ -16,7 +16,7 @@ import contextlib
 import dataclasses
 import json
 import re
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Collection, Coroutine
 from pathlib import Path
 from typing import ClassVar
 
@@ -31,7 +31,9 @@ from tupper.core.errors import (
     ProgramFailed,
     TupperError,
 )
-from tupper.network import ruleset
+from tupper.core.kernel import CLONE_NEWNET, enter, in_thread
+from tupper.network import devices, ruleset
+from tupper.network.devices import NETNS_DIR
 from tupper.network.firewalls import Firewalls
 from tupper.network.forwarding import Forwarding, set_link
 from tupper.network.policy import HOST_NAMES, Network, Policy, check_id, check_policy
@@ -41,9 +43,9 @@ from tupper.network.state import Entry, State
 from tupper.network.subnets import POOLS, Subnet, find_pool, pick_subnet
 from tupper.protocol.connect import as_list, as_object
 
-_NETNS_DIR = Path("/run/netns")
 _DEVICE = "eth0"
 _TIMEOUT_S = 30.0
+_LINKS = re.compile(f"{ruleset.LINK_PREFIX}[a-z0-9]{{5}}")  # of any engine
 _TRIES = 64
 _PAUSES_S = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128)
 _MTU_MIN, _MTU_MAX = 576, 65535
@@ -75,7 +77,9 @@ class Namespaces(Network):
         self._lock = asyncio.Lock()
         self._resolvers: tuple[str, ...] | None = None
         self._attaching: set[str] = set()  # not for a sweep that comes in between
+        self._joining: list[Entry] = []
         self._leaving: list[ruleset.Member] = []
+        self._has_directory = False  # perhaps; nobody takes it away once it is there
         self._may_have_table = True  # an earlier process may have left one
         self._is_clean = False  # nothing of ours is on the host, as far as we know
 
@@ -91,7 +95,7 @@ class Namespaces(Network):
 
     async def _attach(self, sandbox_id: str, policy: Policy) -> Attachment:
         netns = self._netns_of(sandbox_id)
-        if (_NETNS_DIR / netns).exists():
+        if (NETNS_DIR / netns).exists():
             raise AlreadyExists(f"sandbox {sandbox_id} already has a network")
         uplinks = find_uplinks()
         mtu = max(_MTU_MIN, min([mtu_of(name) for name in uplinks] or [1500]))
@@ -174,9 +178,9 @@ class Namespaces(Network):
 
     def _namespaces(self) -> set[str]:
         prefix = self._netns_of("")
-        if not _NETNS_DIR.is_dir():
+        if not NETNS_DIR.is_dir():
             return set()
-        names = (path.name for path in _NETNS_DIR.iterdir())
+        names = (path.name for path in NETNS_DIR.iterdir())
         return {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
 
     async def _links(self) -> dict[str, str]:
@@ -191,77 +195,121 @@ class Namespaces(Network):
 
     async def _take_subnet(self, sandbox_id: str, mtu: int) -> Subnet:
         """Make the namespace and a link into it whose subnet nobody else has."""
+        pool = find_pool(route.destination for route in routes(ignore=_LINKS))
+        await self._make_directory()
+        # Opened here, in the host's namespace; the thread leaves that.
+        with devices.Netlink() as host:
+            try:
+                return await in_thread(
+                    lambda: self._make_devices(host, sandbox_id, pool, mtu=mtu), name="network"
+                )
+            except OSError as error:
+                raise NetworkError(f"cannot make a network for {sandbox_id}: {error}") from error
+
+    async def _make_directory(self) -> None:
+        """The first namespace of a host also mounts their directory, as ``ip`` does it."""
+        if self._has_directory:
+            return
+        async with self._lock:  # not twice
+            if not self._has_directory:
+                first = self._netns_of("first")
+                devices.remove_netns(first)
+                await process.run(["ip", "netns", "add", first], timeout_s=_TIMEOUT_S)
+                devices.remove_netns(first)
+                self._has_directory = True
+
+    def _make_devices(
+        self, host: devices.Netlink, sandbox_id: str, pool: int, *, mtu: int
+    ) -> Subnet:
+        """Runs in a thread that is then in the new namespace."""
         netns = self._netns_of(sandbox_id)
-        ours = re.compile(f"{ruleset.LINK_PREFIX}[a-z0-9]{{5}}")
-        pool = find_pool(r.destination for r in routes() if not ours.match(r.interface))
-        await self._make_netns(netns)
+        devices.make_netns(netns)
         try:
-            for _ in range(_TRIES):
-                subnet = pick_subnet(pool)
-                if await self._make_link(sandbox_id, subnet, mtu):
-                    return subnet
+            with (NETNS_DIR / netns).open("rb") as inside:
+                for _ in range(_TRIES):
+                    subnet = pick_subnet(pool)
+                    if self._make_link(host, sandbox_id, subnet, mtu=mtu, netns_fd=inside.fileno()):
+                        return subnet
         except BaseException:
-            await _run_ip([f"netns del {netns}"])
+            devices.remove_netns(netns)
             raise
-        await _run_ip([f"netns del {netns}"])
+        devices.remove_netns(netns)
         raise CapacityReached(f"no free subnet in {POOLS[pool]} after {_TRIES} tries")
 
-    async def _make_netns(self, netns: str) -> None:
-        if _is_mounted(_NETNS_DIR):
-            await _run_ip([f"netns add {netns}"])
-        else:
-            # The first one also mounts the directory, which two at once would do twice.
-            async with self._lock:
-                await _run_ip([f"netns add {netns}"])
-
-    async def _make_link(self, sandbox_id: str, subnet: Subnet, mtu: int) -> bool:
+    def _make_link(
+        self, host: devices.Netlink, sandbox_id: str, subnet: Subnet, *, mtu: int, netns_fd: int
+    ) -> bool:
         """Returns False when the subnet is taken."""
-        link, peer = self._link_of(subnet), f"peer name {_DEVICE} mtu {mtu}"
-        lines = [
-            f"link add name {link} mtu {mtu} type veth {peer} netns {self._netns_of(sandbox_id)}",
-            f"link property add dev {link} altname {subnet.claim}",
-            f"link set dev {link} alias {sandbox_id} {_no_ipv6()} up",
-            f"address add {subnet.gateway}/30 dev {link}",
-        ]
+        link = self._link_of(subnet)
         try:
-            await _run_ip(lines)
-        except ProgramFailed as error:
-            failed = re.search(r"Command failed -:(\d+)", error.output)
-            line = int(failed[1]) if failed else 0
-            if line >= 2:
-                await _run_ip([f"link del {link}"])
-            if line <= 2 and "File exists" in error.output:
+            host.make_pair(link, peer=_DEVICE, netns_fd=netns_fd, mtu=mtu)
+        except FileExistsError:
+            return False
+        try:
+            index = host.index(link)
+            try:
+                host.claim(index, subnet.claim)
+            except FileExistsError:
+                host.delete(link)
                 return False
-            raise NetworkError(
-                f"cannot make a network for {sandbox_id}: {error.output}", hint=error.hint
-            ) from error
+            host.set_up(index, alias=sandbox_id)
+            host.add_address(index, subnet.gateway, prefix=30)
+        except BaseException:
+            host.delete(link)
+            raise
         return True
 
     async def _set_up_guest(self, netns: str, subnet: Subnet) -> None:
-        lines = [
-            "link set dev lo up",
-            f"link set dev {_DEVICE} {_no_ipv6()} up",
-            f"address add {subnet.guest}/30 dev {_DEVICE}",
-            f"route add default via {subnet.gateway}",
-        ]
-        await _run_ip(lines, netns=netns)
+        def work() -> None:
+            enter(NETNS_DIR / netns, CLONE_NEWNET)
+            with devices.Netlink() as guest:
+                guest.set_up(guest.index("lo"))
+                index = guest.index(_DEVICE)
+                guest.set_up(index)
+                guest.add_address(index, subnet.guest, prefix=30)
+                guest.add_default_route(index, subnet.gateway)
+
+        try:
+            await in_thread(work, name="network")
+        except OSError as error:
+            raise NetworkError(f"cannot set up a sandbox's network: {error}") from error
 
     async def _admit(self, entry: Entry, uplinks: Collection[str]) -> None:
-        """Let the sandbox's packets through: forwarding, our table, other firewalls."""
-        async with self._lock:
-            self._is_clean = False
-            guarded = self._forwarding.ensure(uplinks)
-            servers = find_resolvers()
-            if not servers:
-                log.problem("network.no_resolver", reason="the host has no IPv4 name server")
-            if servers != self._resolvers:
-                # Also the others' queries must go to the new servers.
-                self._resolvers = servers
-                await _together(self._rebuild(), self._firewalls.ensure())
-                return
-            script = ruleset.render_add(self._engine_id, entry.member(servers))
-            script += ruleset.render_guard(self._engine_id, guarded)
-            await _together(self._apply(script), self._firewalls.ensure())
+        """Let the sandbox's packets through: forwarding, our table, other firewalls.
+
+        Those who come at the same time are let in by one of them, in one transaction: two helper
+        programs for all of them instead of two for each.
+        """
+        self._joining.append(entry)
+        try:
+            async with self._lock:
+                if entry not in self._joining:
+                    return  # somebody has taken it along
+                joining, self._joining = self._joining, []
+                try:
+                    await self._admit_all(joining, uplinks)
+                except BaseException:
+                    # It failed for us; each of the others finds out for itself.
+                    self._joining += [other for other in joining if other is not entry]
+                    raise
+        finally:
+            if entry in self._joining:
+                self._joining.remove(entry)
+
+    async def _admit_all(self, joining: Collection[Entry], uplinks: Collection[str]) -> None:
+        self._is_clean = False
+        guarded = self._forwarding.ensure(uplinks)
+        servers = find_resolvers()
+        if not servers:
+            log.problem("network.no_resolver", reason="the host has no IPv4 name server")
+        if servers != self._resolvers:
+            # Also the others' queries must go to the new servers.
+            self._resolvers = servers
+            await _together(self._rebuild(), self._firewalls.ensure())
+            return
+        texts = [ruleset.render_add(self._engine_id, entry.member(servers)) for entry in joining]
+        texts.append(ruleset.render_guard(self._engine_id, guarded))
+        await _together(self._apply("".join(texts)), self._firewalls.ensure())
 
     async def _apply(self, script: str) -> None:
         """Run a transaction; if our table was flushed by somebody, make all of it again."""
@@ -275,6 +323,7 @@ class Namespaces(Network):
 
     async def _rebuild(self) -> None:
         """Make the table from what is written down, in one transaction."""
+        self._has_directory = False  # perhaps; nobody takes it away once it is there
         self._may_have_table = True
         servers = self._resolvers = find_resolvers()
         members = [entry.member(servers) for entry in self._state.entries()]
@@ -306,7 +355,7 @@ class Namespaces(Network):
         except TupperError as error:
             failures.append(error)
         left = [name for name in (link,) if name in interfaces()]
-        left += [netns] if (_NETNS_DIR / netns).exists() else []
+        left += [netns] if (NETNS_DIR / netns).exists() else []
         if left:
             raise NetworkError(
                 f"cannot remove {' and '.join(left)} of {sandbox_id}: {failures[:1]}"
@@ -321,18 +370,15 @@ class Namespaces(Network):
         milliseconds; removing a link ourselves costs 40 ms and holds everybody else up. That is
         left for the case that a process still sits in the namespace.
         """
-        if (_NETNS_DIR / netns).exists():
-            await _run_ip([f"netns del {netns}"])
+        if (NETNS_DIR / netns).exists():
+            await asyncio.to_thread(devices.remove_netns, netns)
             for pause_s in _PAUSES_S:
                 if link not in interfaces():
                     return
                 await asyncio.sleep(pause_s)
         if link in interfaces():
-            try:
-                await _run_ip([f"link del {link}"])
-            except ProgramFailed:
-                if link in interfaces():
-                    raise
+            with devices.Netlink() as host:
+                await asyncio.to_thread(host.delete, link)
 
     async def _expel(self, sandbox_id: str) -> None:
         """Take the sandbox's elements out before its subnet can be given to another.
@@ -370,7 +416,7 @@ class Namespaces(Network):
 
 def find_uplinks() -> frozenset[str]:
     """The devices by which packets of sandboxes leave the host and answers come back."""
-    found = {route.interface for route in routes() if route.destination.prefixlen == 0}
+    found = {route.interface for route in routes(ignore=_LINKS) if route.destination.prefixlen == 0}
     for address in (_ANYWHERE, *find_resolvers()):
         route = route_to(address)
         if route is not None and route.is_unicast:
@@ -392,14 +438,6 @@ def _reaches_loopback(entry: Entry) -> bool:
     return bool(entry.policy.allow_host_ports) or any(map(is_loopback, find_resolvers()))
 
 
-def _is_mounted(directory: Path) -> bool:
-    return directory.is_mount()
-
-
-def _no_ipv6() -> str:
-    return "addrgenmode none" if Path("/proc/sys/net/ipv6").exists() else ""
-
-
 async def _together(*parts: Coroutine[object, object, None]) -> None:
     """Run parts at once; if one fails the others are ended, and its error is raised as it is."""
     try:
@@ -411,11 +449,6 @@ async def _together(*parts: Coroutine[object, object, None]) -> None:
         while isinstance(first, BaseExceptionGroup):
             first = first.exceptions[0]
         raise first from None
-
-
-async def _run_ip(lines: Sequence[str], *, netns: str = "") -> None:
-    argv = ["ip", *(["-n", netns] if netns else []), "-batch", "-"]
-    await process.run(argv, stdin="\n".join(lines).encode() + b"\n", timeout_s=_TIMEOUT_S)
 
 
 async def _run_nft(script: str) -> None:

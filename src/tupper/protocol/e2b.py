@@ -11,6 +11,7 @@ import binascii
 import datetime as dt
 import hashlib
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote
@@ -20,6 +21,7 @@ from tupper.core.errors import InvalidArgument, TupperError
 from tupper.core.lifecycle import State
 from tupper.core.sandbox import CreateRequest, PortRequest, SandboxRecord
 from tupper.protocol.fields import Fields
+from tupper.protocol.reference import names_host_files
 
 ENVD_VERSION = "0.6.13"
 ENVD_PORT = 49983
@@ -48,8 +50,7 @@ def create_request(body: Fields, *, default_timeout_s: float) -> CreateRequest:
     """
     _refuse_unknown(body)
     ours = body.child("tupper") or Fields({})
-    network = body.child("network") or Fields({})
-    allow_out, deny_out = network.texts("allowOut"), network.texts("denyOut")
+    allow_out, deny_out = _reach(body.child("network") or Fields({}))
     internet = body.flag("allow_internet_access")
     level = ours.text("minIsolation")
     never = body.has("timeout") and body.values["timeout"] is None
@@ -85,6 +86,44 @@ def create_request(body: Fields, *, default_timeout_s: float) -> CreateRequest:
     )
 
 
+def parse_network(body: Fields) -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
+    """What a sandbox may reach, of the body of a change: what it does not name is unrestricted.
+
+    Returns:
+        Whether the internet is open, what is allowed and what is denied.
+
+    Raises:
+        InvalidArgument, NotYet: as for create.
+    """
+    _refuse_of_network(body, prefix="")
+    allow_out, deny_out = _reach(body)
+    return body.flag("allow_internet_access") is not False, allow_out, deny_out
+
+
+def _reach(network: Fields) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The two lists. Names are told from addresses, because E2B has them and we do not yet."""
+    allow_out, deny_out = network.texts("allowOut"), network.texts("denyOut")
+    names = [text for text in allow_out if _is_name(text)]
+    if names and ALL_TRAFFIC not in deny_out:
+        raise InvalidArgument(
+            f"allowed domains need {ALL_TRAFFIC} (ALL_TRAFFIC) in the denied addresses"
+        )
+    if names:
+        raise NotYet(
+            f"this tupper does not support domains in allowOut ({names[0][:100]})",
+            hint="allow the addresses instead, as IPv4 or CIDR",
+        )
+    return allow_out, deny_out
+
+
+def _is_name(text: str) -> bool:
+    return ":" not in text and bool(_NAME.fullmatch(text))
+
+
+# A domain, perhaps with ``*.``: its last label has a letter, which no address has.
+_NAME = re.compile(r"(\*\.)?([A-Za-z0-9_-]+\.)*[A-Za-z0-9-]*[A-Za-z][A-Za-z0-9-]*\.?")
+
+
 def needs_local_caller(request: CreateRequest) -> str:
     """What in a request only a caller on this machine may ask for; empty if nothing."""
     if request.mounts:
@@ -93,18 +132,25 @@ def needs_local_caller(request: CreateRequest) -> str:
         return "an owner process"
     if request.allow_host_ports:
         return "ports of the host"
+    if names_host_files(request.image):
+        return "an image from a file of the host"
     return ""
 
 
 def _refuse_unknown(body: Fields) -> None:
-    network = body.child("network") or Fields({})
     asked = [key for key in _NOT_YET if body.values.get(key)]
-    asked += [f"network.{key}" for key in _NETWORK_NOT_YET if network.values.get(key)]
-    if network.flag("allowPublicTraffic") is False:
-        asked.append("network.allowPublicTraffic=false")
     resume = body.child("autoResume")
     if resume is not None and resume.flag("enabled"):
         asked.append("autoResume")
+    if asked:
+        raise NotYet(f"this tupper does not support {', '.join(asked)}")
+    _refuse_of_network(body.child("network") or Fields({}), prefix="network.")
+
+
+def _refuse_of_network(network: Fields, *, prefix: str) -> None:
+    asked = [prefix + key for key in _NETWORK_NOT_YET if network.values.get(key)]
+    if network.flag("allowPublicTraffic") is False:
+        asked.append(f"{prefix}allowPublicTraffic=false")
     if asked:
         raise NotYet(f"this tupper does not support {', '.join(asked)}")
 
@@ -307,6 +353,8 @@ STATUS: Mapping[str, int] = {
     "permission_denied": 403,
     "already_exists": 409,
     "conflict": 409,
+    "idempotency_request_mismatch": 409,
+    "idempotency_in_progress": 409,
     "limit_reached": 429,
     "capacity_reached": 429,
     "out_of_memory": 429,

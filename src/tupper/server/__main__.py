@@ -29,6 +29,7 @@ def log_to(directory: Path) -> None:
     logger.setLevel(logging.INFO)
     logger.addHandler(handler)
     logger.propagate = False
+    logging.raiseExceptions = False  # a full disk is no reason to fill another with complaints
 
 
 def tell(fd: int, line: str) -> None:
@@ -66,7 +67,8 @@ def main(argv: list[str] | None = None) -> int:
             background=options.background,
             listen=options.listen,
             domain=options.domain,
-            ready=lambda url: tell(options.ready_fd, f"ready {url}"),
+            ready=lambda urls: tell(options.ready_fd, f"ready {urls[0]}"),
+            failed=lambda reason: tell(options.ready_fd, f"error {' '.join(reason.split())}"),
         ),
     )
 

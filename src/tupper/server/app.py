@@ -16,15 +16,20 @@ from tupper.server import e2b, own, stock
 from tupper.server.activity import Activity
 from tupper.server.auth import is_known
 from tupper.server.http import failure, plain_failure
+from tupper.server.idempotency import Keys
+from tupper.server.links import Links
 
 
-def make_app(engine: Engine, activity: Activity, leave: asyncio.Event) -> Gatekeeper:
+def make_app(
+    engine: Engine, activity: Activity, leave: asyncio.Event, *, background: bool = True
+) -> Gatekeeper:
     """The app.
 
     Args:
         engine: what it serves.
         activity: is told of each request.
         leave: is set when a client asks the process to leave.
+        background: whether `tupper serve` may take its place.
     """
     app = Starlette(
         # Ours first: E2B's unsupported routes are greedy.
@@ -34,7 +39,9 @@ def make_app(engine: Engine, activity: Activity, leave: asyncio.Event) -> Gateke
     app.router.redirect_slashes = False
     app.state.engine = engine
     app.state.leave = leave
+    app.state.idempotency = Keys()
     app.state.restart = False
+    app.state.background = background
     return Gatekeeper(app, engine, activity)
 
 
@@ -53,6 +60,10 @@ class Gatekeeper:
         self._engine = engine
         self._activity = activity
 
+    def lead_links(self, links: Links) -> None:
+        """Say where links to files lead."""
+        self._app.state.links = links
+
     @property
     def wants_restart(self) -> bool:
         """Whether the process shall start itself again after leaving."""
@@ -68,7 +79,9 @@ class Gatekeeper:
                 error = Unauthenticated(
                     "the API key is missing or wrong", hint="send it as the header X-API-KEY"
                 )
-                await failure(error)(scope, receive, send)
+                refusal = failure(error)
+                refusal.headers["connection"] = "close"  # whatever body is on its way
+                await refusal(scope, receive, send)
                 return
             await self._app(scope, receive, send)
 

@@ -33,6 +33,8 @@ from tupper.engine import Engine
 from tupper.engine.parts import Parts
 from tupper.server.activity import Activity
 from tupper.server.app import make_app
+from tupper.server.limits import raise_file_limit
+from tupper.server.links import Links
 from tupper.server.listen import Listeners, bind_private, bind_tcp
 
 _LOCK_WAIT_S = 20.0
@@ -49,14 +51,16 @@ class Options:
         background: leave when nothing has run for a while.
         listen: ``host:port`` to listen on too, with API keys.
         domain: what E2B's clients append to ``<port>-<id>.``; None for ``localhost:PORT``.
-        ready: called once it can be connected to, with the URL.
+        ready: called once it can be connected to, with the URLs; the private one first.
+        failed: called with the reason when it cannot start; not when another one serves already.
         find_parts: makes the layers below; None for the real ones.
     """
 
     background: bool = False
     listen: Sequence[str] = ()
     domain: str | None = None
-    ready: Callable[[str], None] = lambda _url: None
+    ready: Callable[[Sequence[str]], None] = lambda _urls: None
+    failed: Callable[[str], None] = lambda _reason: None
     find_parts: FindParts | None = None
 
 
@@ -96,13 +100,17 @@ async def _serve(
     public: Sequence[socket.socket],
 ) -> bool:
     activity, leave = Activity(), asyncio.Event()
-    app = make_app(engine, activity, leave)
+    app = make_app(engine, activity, leave, background=options.background)
     listeners = Listeners(engine, app, activity)
     await listeners.add(private, local=True, domain=options.domain)
     for listener in public:
         # Without a domain of ours, E2B's clients would send their traffic to E2B's.
         domain = options.domain or f"localhost:{listener.getsockname()[1]}"
         await listeners.add(listener, local=False, domain=domain)
+    links = Links(paths, listeners, public, options.domain)
+    app.lead_links(links)
+    if engine.count:
+        await links.resume()
     url = f"unix:{paths.socket}"
     _write_facts(paths, url)
     gc.freeze()
@@ -113,7 +121,7 @@ async def _serve(
     if not options.background:
         idler.cancel()
     event("daemon.ready", pid=os.getpid(), version=VERSION, sandboxes=engine.count)
-    options.ready(url)
+    options.ready([url, *(_url(listener) for listener in public)])
     try:
         await leave.wait()
     finally:
@@ -124,6 +132,11 @@ async def _serve(
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
     return app.wants_restart
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 async def _leave_when_idle(engine: Engine, activity: Activity, leave: asyncio.Event) -> None:
@@ -207,10 +220,14 @@ def run(paths: Paths, settings: Settings, options: Options) -> int:
     A restart replaces the process: the new program adopts what the old one served.
     """
     os.umask(0o022)  # whatever the user's is; what is private is made so explicitly
+    raise_file_limit()  # each stream, port and machine takes some
     try:
         restart = asyncio.run(serve(paths, settings, options))
     except TupperError as error:
-        problem("daemon.failed", message=error.message)
+        if options.background:  # in the foreground the next lines say it all
+            problem("daemon.failed", message=error.message)
+        if not isinstance(error, DaemonUnavailable):
+            options.failed(f"{error.message} ({error.hint})" if error.hint else error.message)
         print(f"error: {error.message}", file=sys.stderr)  # noqa: T201 - a program's main
         if error.hint:
             print(f"hint: {error.hint}", file=sys.stderr)  # noqa: T201

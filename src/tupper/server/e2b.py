@@ -12,6 +12,7 @@ from tupper.core.sandbox import SandboxRecord
 from tupper.engine import Page, Query, Sample
 from tupper.protocol import e2b
 from tupper.protocol.e2b import V1_TIMEOUT_S, V2_TIMEOUT_S
+from tupper.server import idempotency
 from tupper.server.http import (
     answer,
     engine_of,
@@ -40,19 +41,20 @@ def routes() -> list[Route]:
         Route("/sandboxes/{id}", guarded(_kill), methods=["DELETE"]),
         Route("/sandboxes/{id}/connect", guarded(_connect_v1), methods=["POST"]),
         Route("/v2/sandboxes/{id}/connect", guarded(_connect_v2), methods=["POST"]),
+        Route("/sandboxes/{id}/network", guarded(_network), methods=["PUT"]),
         Route("/sandboxes/{id}/timeout", guarded(_timeout), methods=["POST"]),
         Route("/sandboxes/{id}/refreshes", guarded(_refresh), methods=["POST"]),
         Route("/sandboxes/{id}/metrics", guarded(_metrics), methods=["GET"]),
     ]
     return real + [
         Route(path, guarded(_unsupported), methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
-        for path in _UNSUPPORTED
+        for path in UNSUPPORTED
     ]
 
 
-_UNSUPPORTED = (
+UNSUPPORTED = (
     "/sandboxes/{id}/pause", "/sandboxes/{id}/resume", "/sandboxes/{id}/fork",
-    "/sandboxes/{id}/snapshots", "/sandboxes/{id}/network", "/sandboxes/{id}/logs",
+    "/sandboxes/{id}/snapshots", "/sandboxes/{id}/logs",
     "/v2/sandboxes/{id}/logs", "/snapshots", "/templates", "/templates/{rest:path}",
     "/v2/templates", "/v2/templates/{rest:path}", "/v3/templates", "/v3/templates/{rest:path}",
     "/volumes", "/volumes/{rest:path}", "/secrets", "/secrets/{rest:path}",
@@ -85,7 +87,15 @@ async def _create(request: Request, default_timeout_s: float) -> Response:
     wanted = e2b.create_request(body, default_timeout_s=default_timeout_s)
     if not is_local(request) and (what := e2b.needs_local_caller(wanted)):
         raise PermissionDenied(f"{what} can be asked for only on the machine itself")
-    record = await while_connected(request, engine.create(wanted))
+    given = request.headers.get("idempotency-key")
+    if given is None:
+        record = await while_connected(request, engine.create(wanted))
+    else:
+        keys = idempotency.keys_of(request)
+        with keys.claim(request.headers.get("x-api-key", ""), given, body.values) as claim:
+            if claim.record is None:
+                claim.record = await while_connected(request, engine.create(wanted))
+            record = claim.record
     return answer(_sandbox(request, record), 201)
 
 
@@ -146,6 +156,14 @@ async def _timeout(request: Request) -> Response:
     if timeout_s is None and "timeout" not in body.values:
         raise InvalidArgument("timeout is missing")
     await engine_of(request).set_timeout(param(request), timeout_s)
+    return nothing()
+
+
+async def _network(request: Request) -> Response:
+    internet, allow_out, deny_out = e2b.parse_network(await read_body(request))
+    await engine_of(request).update_network(
+        param(request), allow_internet=internet, allow_out=allow_out, deny_out=deny_out
+    )
     return nothing()
 
 

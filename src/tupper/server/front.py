@@ -2,10 +2,15 @@
 
 A request for the control plane goes on to uvicorn as if nobody had looked. One for a sandbox takes
 its connection out of uvicorn's hands (:mod:`tupper.server.proxy`).
+
+Callers from the network have shown no key yet: a head has a deadline, and there is a bound on their
+connections, so that they cannot use up the descriptors that this user's own callers need.
 """
 
 from __future__ import annotations
 
+import asyncio
+import math
 from typing import TYPE_CHECKING, Any
 
 import h11
@@ -15,10 +20,20 @@ from uvicorn.server import ServerState
 
 from tupper.engine import Engine
 from tupper.server.head import MAX_HEAD, parse_head
+from tupper.server.limits import most_files
 from tupper.server.proxy import find_target, serve_stream
 
 if TYPE_CHECKING:
     from tupper.server.activity import Activity
+
+# From the connection, or from a head's first byte, to its last.
+HEAD_S = 30.0
+
+
+def _most_strangers() -> float:
+    """Half of all descriptors that this process may have."""
+    most = most_files()
+    return most / 2 if most > 0 else math.inf
 
 
 class Front(H11Protocol):
@@ -36,20 +51,60 @@ class Front(H11Protocol):
         self._engine = engine
         self._activity = activity
         self._head = bytearray()
+        self._is_local = app_state.get("local") is True
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Refuse one stranger too many; give others some time to say what they want."""
+        if not self._is_local and len(self.connections) >= _most_strangers():
+            transport.abort()
+            return
+        super().connection_made(transport)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget it."""
+        self._got_head()
+        if self.transport is not None:
+            super().connection_lost(exc)
+
+    def _expect_head(self) -> None:
+        if self._deadline is None and not self._is_local:
+            self._deadline = self.loop.call_later(HEAD_S, self.transport.abort)
+
+    def _got_head(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
     def data_received(self, data: bytes) -> None:
         """Look at it if a request begins here, then pass it on."""
         if not self._is_between_requests():
             super().data_received(data)
+            self._mind_pipelined_head()
             return
         self._head += data
         end = self._head.find(b"\r\n\r\n")
         if end < 0 and len(self._head) <= MAX_HEAD:
+            self._expect_head()
             return
+        self._got_head()
         seen = bytes(self._head)
         self._head.clear()
         if end < 0 or not self._take(seen[: end + 4], seen[end + 4 :]):
             super().data_received(seen)
+            self._mind_pipelined_head()
+
+    def on_response_complete(self) -> None:
+        """The next request may have begun to come already."""
+        super().on_response_complete()
+        self._mind_pipelined_head()
+
+    def _mind_pipelined_head(self) -> None:
+        if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
+            self._expect_head()
+        else:
+            self._got_head()
 
     def _is_between_requests(self) -> bool:
         if self._head:

@@ -23,6 +23,7 @@ from tupper.server.http import (
     param,
     read_body,
 )
+from tupper.server.links import links_of
 
 PREFIX = "/tupper/v1"
 
@@ -36,6 +37,7 @@ def routes() -> list[Route]:
         Route(f"{PREFIX}/keys", guarded(_keys), methods=["GET"]),
         Route(f"{PREFIX}/keys", guarded(_add_key), methods=["POST"]),
         Route(f"{PREFIX}/keys/{{id}}", guarded(_remove_key), methods=["DELETE"]),
+        Route(f"{PREFIX}/links", guarded(_links), methods=["POST"]),
         Route(f"{PREFIX}/sandboxes/{{id}}/ports", guarded(_publish), methods=["POST"]),
         Route(f"{PREFIX}/sandboxes/{{id}}/idle-timeout", guarded(_idle), methods=["POST"]),
         Route(f"{PREFIX}/sandboxes/{{id}}/log", guarded(_log), methods=["GET"]),
@@ -57,6 +59,8 @@ async def _info(request: Request) -> Response:
             "pid": os.getpid(),
             "engineId": engine.engine_id,
             "sandboxes": engine.count,
+            "background": request.app.state.background is True,
+            "unbuilt": engine.templates.unbuilt(),
         }
     )
 
@@ -123,6 +127,11 @@ async def _publish(request: Request) -> Response:
         raise InvalidArgument("port is missing")
     engine = engine_of(request)
     return answer({"address": await engine.publish_port(param(request), port, host_port=host_port)})
+
+
+async def _links(request: Request) -> Response:
+    require_local(request, "opening an address for links")
+    return answer({"url": await links_of(request).url()})
 
 
 async def _idle(request: Request) -> Response:

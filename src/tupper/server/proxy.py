@@ -117,6 +117,9 @@ def _refuse(head: Head, to: Destination) -> tuple[int, dict[str, object]] | None
         return 401, {"message": to.complaint}
     if to.complaint:
         return 400, {"message": to.complaint}
+    if not head.target.startswith(b"/") and head.target != b"*":
+        # An agent would take the path out of a whole URL, which we have not judged.
+        return 400, {"message": "the request target must be a path"}
     if is_internal(head, to.port):
         return 404, {"message": "there is no such path", "path": head.path}
     return None

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from integration.engine.host import Host, why_not
+from prepared import link_home
 
 
 @pytest.fixture(scope="module")
@@ -14,7 +15,7 @@ def host():
     if reason := why_not():
         pytest.skip(reason)
     home = Path(os.environ["TUPPER_HOME"]) / "eng"
-    home.mkdir()
+    link_home(home.parent, home)
     host = Host(home)
     host.start()
     yield host

@@ -26,7 +26,9 @@ from tupper.core.errors import BackendUnavailable, ImageNotFound, MachineFailed,
 from tupper.core.lifecycle import EndReason, ExitReason
 from tupper.core.liveness import is_alive, kill_and_wait, start_ticks, wait_end
 from tupper.core.paths import Paths
+from tupper.engine.assembly import policy_of
 from tupper.engine.parts import Parts
+from tupper.network.policy import check_policy
 
 from .agent_double import AgentDouble
 
@@ -214,6 +216,7 @@ class Network:
     def __init__(self) -> None:
         self.attached: set[str] = set()
         self.swept: list[set[str]] = []
+        self.policies: dict[str, object] = {}
 
     async def attach(self, sandbox_id, policy):
         self.attached.add(sandbox_id)
@@ -221,6 +224,10 @@ class Network:
 
     async def detach(self, attachment):
         self.attached.discard(attachment.data["id"])
+
+    async def update(self, attachment, policy):
+        check_policy(policy)
+        self.policies[attachment.data["id"]] = policy
 
     async def sweep(self, keep):
         self.swept.append(set(keep))
@@ -299,7 +306,7 @@ class World:
             forward=Forward,
             make_disk=make_disk,
             agent_binary=lambda: Path("/bin/true"),
-            policy=lambda record: record.allow_internet,
+            policy=policy_of,
             dial=dial,
             bind=lambda context: None,
         )

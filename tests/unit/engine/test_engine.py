@@ -1,4 +1,6 @@
 import asyncio
+import dataclasses
+import errno
 import os
 import time
 
@@ -364,3 +366,61 @@ async def test_owner_that_ends_takes_its_sandbox_along(world, engine):
     await until(lambda: engine.count == 0, "end")
     os.waitpid(pid, 0)
     assert (await engine.get(record.id, ended=True)).end_reason is EndReason.OWNER_GONE
+
+
+async def test_kill_with_a_full_store(world, engine, monkeypatch):
+    monkeypatch.setattr("tupper.engine.context.SAVE_AGAIN_S", 0.01)
+    record = await engine.create(CreateRequest(name="n"))
+    save, failing = engine.store.save, True
+
+    async def full(record):
+        if failing:
+            raise OutOfDisk("full")
+        await save(record)
+
+    monkeypatch.setattr(engine.store, "save", full)
+    await engine.kill(record.id)
+    assert world.leftovers() == []
+    assert engine.count == 0
+    with pytest.raises(SandboxNotFound):
+        await engine.get("n", ended=True)
+    failing = False
+    for _ in range(500):
+        if await engine.store.find_ended("n"):
+            break
+        await asyncio.sleep(0.01)
+    assert (await engine.get("n", ended=True)).end_reason is EndReason.KILLED
+
+
+async def test_create_on_a_full_disk(world, engine, monkeypatch):
+    async def full(path, size_mib):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    parts = dataclasses.replace(engine._context.parts, make_disk=full)
+    monkeypatch.setattr(engine._context, "parts", parts)
+    with pytest.raises(OutOfDisk, match="full"):
+        await engine.create(CreateRequest())
+    assert world.leftovers() == []
+
+
+async def test_cut_off_start_is_adopted_as_planned(world, engine):
+    record = await engine.create(CreateRequest())
+    starting = dataclasses.replace(record, state=State.STARTING, machine=None, agent=None)
+    await engine.store.save(starting)
+    await engine.close()
+    seen = []
+    adopt = world.backend.adopt
+
+    async def look(record):
+        seen.append(record)
+        return await adopt(record)
+
+    world.backend.adopt = look
+    again = await Engine.open(
+        world.paths, Settings(min_free_disk_mib=1), find_parts=world.find_parts
+    )
+    plan = world.backend.plans[record.id]
+    assert seen[0].pid == 0
+    assert seen[0].data == {"directory": str(plan.directory), "host_name": plan.host_name}
+    assert world.leftovers() == []
+    await again.close()

@@ -177,9 +177,9 @@ def test_dangerous_mounts_are_refused(tmp_path, path):
         check(Mount(Path(path), "/m"), tmp_path / "data")
 
 
-def check(mount, data):
+def check(mount, data, *more):
     data.mkdir(exist_ok=True)
-    return check_request(CreateRequest(mounts=(mount,)), Settings(), data).mounts
+    return check_request(CreateRequest(mounts=(mount,)), Settings(), (data, *more)).mounts
 
 
 def test_mount_of_our_own_data_is_refused_also_from_above_and_through_a_link(tmp_path):
@@ -189,6 +189,15 @@ def test_mount_of_our_own_data_is_refused_also_from_above_and_through_a_link(tmp
     for path in (data, data / "sandboxes", data.parent, tmp_path / "link"):
         with pytest.raises(InvalidArgument):
             check(Mount(path, "/m"), data)
+
+
+def test_mount_of_sockets_and_of_cached_disks_is_refused(tmp_path):
+    run, cache = tmp_path / "run" / "tupper" / "x", tmp_path / "cache"
+    for place in (run, cache):
+        place.mkdir(parents=True)
+    for path in (run, run.parent, tmp_path / "run", cache):
+        with pytest.raises(InvalidArgument):
+            check(Mount(path, "/m"), tmp_path / "data", run, cache)
 
 
 def test_mount_resolves_links_and_must_exist(tmp_path):

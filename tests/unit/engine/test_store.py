@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tupper.core.backend import AgentAddress, MachineRecord, Mount
-from tupper.core.errors import AlreadyExists, StoreError
+from tupper.core.errors import AlreadyExists, OutOfDisk, StoreError
 from tupper.core.lifecycle import EndReason, State
 from tupper.core.sandbox import SandboxRecord
 from tupper.engine import store as module
@@ -199,3 +199,53 @@ def test_network_file_system_is_refused_with_a_hint(monkeypatch, tmp_path):
     with pytest.raises(StoreError, match="nfs4") as error:
         refuse_network(tmp_path)
     assert "TUPPER_HOME" in error.value.hint
+
+
+def fill(store):
+    """From now on the file cannot grow: what SQLite does when the disk is full."""
+    db = store._db
+    pages = db.execute("PRAGMA page_count").fetchone()[0]
+    db.execute(f"PRAGMA max_page_count = {pages}")
+
+
+async def test_full_disk_is_said_to_be_full_and_damages_nothing(store):
+    await store.insert(RECORD)
+    await store._call(fill, store)
+    big = dataclasses.replace(RECORD, last_words="x" * 200_000)
+    with pytest.raises(OutOfDisk, match="full"):
+        await store.save(big)
+    assert await store.living() == [RECORD]
+    await store._call(lambda: store._db.execute("PRAGMA max_page_count = 100000"))
+    await store.save(big)
+    assert await store.living() == [big]
+
+
+async def test_damaged_record_is_named(store):
+    await store.insert(RECORD)
+    for text in ("{", "[]", '{"id": "x", "state": "gone"}'):
+        await store._call(store._write, "UPDATE sandboxes SET record = ?", (text,))
+        with pytest.raises(StoreError, match=RECORD.id):
+            await store.living()
+
+
+async def test_damaged_page_is_a_store_error(tmp_path):
+    store = await Store.open(tmp_path)
+    for number in range(50):
+        name = f"n{number}"
+        await store.insert(dataclasses.replace(RECORD, id=name, name=name, last_words="x" * 3000))
+    await store.close()
+    path = tmp_path / "tupper.db"
+    raw = bytearray(path.read_bytes())
+    raw[4096:] = b"\xa5" * (len(raw) - 4096)
+    path.write_bytes(raw)
+
+    async def look():
+        store = await Store.open(tmp_path)
+        try:
+            await store.living()
+        finally:
+            await store.close()
+
+    with pytest.raises(StoreError, match="malformed") as caught:
+        await look()
+    assert "backup" in caught.value.hint

@@ -16,13 +16,13 @@ from tupper.backends.gvisor.bundle import (
     Layout,
 )
 from tupper.backends.gvisor.inside import Start
-from tupper.backends.gvisor.launch import in_thread, launch
+from tupper.backends.gvisor.launch import launch
 from tupper.backends.gvisor.machine import HEADROOM_MIB, GVisorMachine, Remains, remains_of
 from tupper.backends.gvisor.options import Options, Platform, parse_options
 from tupper.backends.gvisor.prepare import make_directories, prepare
 from tupper.backends.gvisor.probing import Found, Prober
 from tupper.backends.gvisor.user import start_machine
-from tupper.core import log
+from tupper.core import kernel, log
 from tupper.core.backend import (
     AgentAddress,
     Backend,
@@ -95,7 +95,7 @@ class GVisor(Backend):
             return self._record(plan, remains, found)
 
         try:
-            return GVisorMachine(await in_thread(work))
+            return GVisorMachine(await kernel.in_thread(work, name="gvisor-launch"))
         except BaseException as error:
             words = remains.last_words()
             await remains.remove()

@@ -11,22 +11,19 @@ Source: unshare(2) and setns(2) ("the calling thread"), loop(4) (autoclear), ove
 
 from __future__ import annotations
 
-import asyncio
 import os
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from tupper.backends.gvisor import linux
 from tupper.backends.gvisor.bundle import Layout
+from tupper.core import kernel
 from tupper.core.process import minimal_env, run_sync
 
-_T = TypeVar("_T")
 # Not NOEXEC: gVisor maps the guest's programs from the file that holds its writes, so with it every
 # program and library that the guest itself writes would die of SIGSEGV.
-_DISK_FLAGS = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOATIME
+_DISK_FLAGS = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOATIME
 # The image returns to the host what the guest deletes; a crash of the host ends sandboxes anyway.
 _DISK_OPTIONS = "discard,barrier=0"
 # Whiteouts and redirects that an image smuggles in must not point elsewhere.
@@ -57,22 +54,22 @@ class Launch:
 def launch(what: Launch) -> None:
     """Start a machine as root and return when runsc says that it runs.
 
-    Changes the namespaces of the calling thread: only for :func:`in_thread`.
+    Changes the namespaces of the calling thread: only for :func:`tupper.core.kernel.in_thread`.
 
     Raises:
         ProgramFailed: runsc refused.
         DeadlineExceeded: it did not say anything in time.
         OSError: a mount failed.
     """
-    linux.unshare(linux.CLONE_NEWNS)
-    linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
+    kernel.unshare(kernel.CLONE_NEWNS)
+    kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
     if what.netns is not None:
-        linux.enter(what.netns, linux.CLONE_NEWNET)
+        kernel.enter(what.netns, kernel.CLONE_NEWNET)
         hide_network_sysctls()
     _mount_root(what, read_only=True)
     if what.disk_image is not None:
         with linux.loop_device(what.disk_image) as device:
-            linux.mount(device, what.layout.disk, "ext4", flags=_DISK_FLAGS, data=_DISK_OPTIONS)
+            kernel.mount(device, what.layout.disk, "ext4", flags=_DISK_FLAGS, data=_DISK_OPTIONS)
     _run(what)
 
 
@@ -91,11 +88,11 @@ def launch_inside(what: Launch) -> None:
 def _mount_root(what: Launch, *, read_only: bool) -> None:
     """Show the guest's memory size to runsc, and skeleton and root filesystem as one."""
     layout = what.layout
-    linux.bind(layout.meminfo, "/proc/meminfo")
+    kernel.bind(layout.meminfo, "/proc/meminfo")
     if what.lower is not None:
-        linux.bind(what.lower, layout.lower, read_only=read_only)
+        kernel.bind(what.lower, layout.lower, read_only=read_only)
         os.chdir(layout.base)  # this thread's alone; short names need no escaping
-        linux.mount("overlay", "root", "overlay", flags=linux.MS_RDONLY, data=_OVERLAY_OPTIONS)
+        kernel.mount("overlay", "root", "overlay", flags=kernel.MS_RDONLY, data=_OVERLAY_OPTIONS)
 
 
 def hide_network_sysctls() -> None:
@@ -104,38 +101,10 @@ def hide_network_sysctls() -> None:
     It refuses its own network stack where it finds ``rmem_default``, which was once to be seen in
     the host's namespace only; newer kernels show it in every one.
     """
-    linux.mount("none", "/proc/sys/net/core", "tmpfs")
+    kernel.mount("none", "/proc/sys/net/core", "tmpfs")
 
 
 def _run(what: Launch) -> None:
     # Appending, because runsc writes at its own offset and the guest can write here too.
     with what.layout.output.open("ab") as output:
         run_sync(what.argv, timeout_s=what.timeout_s, env=minimal_env(), output=output)
-
-
-async def in_thread(work: Callable[[], _T]) -> _T:
-    """Run ``work`` in a thread that is thrown away, and wait for it, also when cancelled.
-
-    The thread must end: it is in other namespaces than the rest of us.
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[_T] = loop.create_future()
-
-    def body() -> None:
-        try:
-            result = work()
-        except BaseException as error:  # noqa: BLE001 (handed to the waiting task)
-            loop.call_soon_threadsafe(done.set_exception, error)
-        else:
-            loop.call_soon_threadsafe(done.set_result, result)
-
-    thread = threading.Thread(target=body, name="gvisor-launch")
-    thread.start()
-    try:
-        return await asyncio.shield(done)
-    except asyncio.CancelledError:
-        await asyncio.wait([done])
-        done.exception()  # seen; the cancellation is what counts
-        raise
-    finally:
-        thread.join()

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tupper.backends.gvisor import guard, linux
 from tupper.backends.gvisor.bundle import Layout
-from tupper.core import log
+from tupper.core import kernel, log
 from tupper.core.backend import Machine, MachineRecord, Usage
 from tupper.core.cgroup import Cgroup, find_hierarchy
 from tupper.core.errors import MachineFailed, TupperError
@@ -62,7 +62,7 @@ class Remains:
             errors.append("a process does not end")
         steps: list[Callable[[], object]] = [
             # An ordinary user's went with the holder, or goes with the network.
-            lambda: os.geteuid() or linux.unmount(self.layout.run),
+            lambda: os.geteuid() or kernel.unmount(self.layout.run),
             self._remove_group,
             lambda: remove_tree(self.layout.base),
         ]

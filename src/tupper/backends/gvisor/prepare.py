@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tupper.backends.gvisor import linux
 from tupper.backends.gvisor.bundle import (
     AGENT_PATH,
     SHARED_PATH,
@@ -21,6 +20,7 @@ from tupper.backends.gvisor.bundle import (
 from tupper.backends.gvisor.launch import Launch
 from tupper.backends.gvisor.options import Platform
 from tupper.backends.gvisor.skeleton import build_skeleton, sudo_places
+from tupper.core import kernel
 from tupper.core.backend import MachinePlan
 from tupper.core.paths import make_private
 
@@ -42,8 +42,8 @@ def prepare(plan: MachinePlan, layout: Layout, runsc: Path, platform: Platform) 
         InvalidArgument: a path that cannot be had in this image.
         OSError: the small file system could not be mounted.
     """
-    flags = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
-    linux.mount("tupper", layout.run, "tmpfs", flags=flags, data=_RUN_OPTIONS)
+    flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
+    kernel.mount("tupper", layout.run, "tmpfs", flags=flags, data=_RUN_OPTIONS)
     layout.shared.mkdir(mode=0o755)
     layout.meminfo.write_text(render_meminfo(plan.memory_mib))
     build = plan.disk_image is None

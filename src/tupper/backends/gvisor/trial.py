@@ -20,10 +20,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tupper.backends.gvisor import linux
-from tupper.backends.gvisor.launch import hide_network_sysctls, in_thread
+from tupper.backends.gvisor.launch import hide_network_sysctls
 from tupper.backends.gvisor.machine import find_processes
 from tupper.backends.gvisor.options import Platform
+from tupper.core import kernel
 from tupper.core.errors import TupperError
 from tupper.core.process import minimal_env, run_sync
 
@@ -93,7 +93,7 @@ async def try_out(runsc: Path, platform: Platform, work_dir: Path, *, how: Run) 
     place = work_dir / f"trial-{os.getpid()}-{platform}"
     shutil.rmtree(place, ignore_errors=True)
     try:
-        return await in_thread(lambda: how(runsc, platform, place))
+        return await kernel.in_thread(lambda: how(runsc, platform, place), name="gvisor-trial")
     except (OSError, TupperError) as error:
         return Trial(platform, works=False, reason=str(error))
     finally:
@@ -109,8 +109,8 @@ def run_trial(runsc: Path, platform: Platform, place: Path) -> Trial:
     build_tree(root)
     (place / "state").mkdir()
     (place / "config.json").write_text(_config(root))
-    linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWNET)
-    linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
+    kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWNET)
+    kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
     hide_network_sysctls()
     reader, writer = os.pipe()
     try:

@@ -10,12 +10,14 @@ from typing import Literal, NoReturn, Self, Unpack
 
 from tupper.core import log
 from tupper.core.errors import TupperError
+from tupper.protocol.connect import as_object
 from tupper.sdk import _io_async as io
 from tupper.sdk._async.agent import Agent
 from tupper.sdk._async.control import Control, decode, sandbox_path
+from tupper.sdk._async.git import AsyncGit
 from tupper.sdk._async.paginator import AsyncSandboxPaginator
 from tupper.sdk._faces_async import AsyncCommands, AsyncFilesystem, AsyncPty
-from tupper.sdk._host import publish_port
+from tupper.sdk._host import open_links, publish_port
 from tupper.sdk._shared import errors
 from tupper.sdk._shared.both import Both
 from tupper.sdk._shared.create import (
@@ -24,6 +26,7 @@ from tupper.sdk._shared.create import (
     check_port,
     parse_lifetime,
     render_creation,
+    render_network_change,
 )
 from tupper.sdk._shared.endpoint import current_config, find_target
 from tupper.sdk._shared.info import Grant, parse_grant, parse_metrics
@@ -37,6 +40,7 @@ from tupper.sdk._shared.types import (
     SandboxListOrder,
     SandboxMetrics,
     SandboxNetworkOpts,
+    SandboxNetworkUpdate,
     SandboxOnResume,
     SandboxQuery,
     SnapshotInfo,
@@ -125,6 +129,37 @@ async def _get_metrics_by_id(
         await control.close()
 
 
+async def _announce_build(control: Control, body: Mapping[str, object]) -> None:
+    """Say so when a create will take a minute or more, because its template is not built yet."""
+    template = str(body["templateID"])
+    if "image" not in (as_object(body.get("tupper")) or {}) and await control.has_to_build(
+        template
+    ):
+        log.notice(
+            f"tupper: building the template {template} first, which takes a minute or more; "
+            "`tupper setup` does it ahead"
+        )
+
+
+async def _update_network_by_id(
+    cls: type[AsyncSandbox],
+    sandbox_id: str,
+    network: SandboxNetworkUpdate | Mapping[str, object],
+    **opts: Unpack[ApiParams],
+) -> None:
+    """Replace what a sandbox may reach, at once; what is left out is not restricted.
+
+    Errors:
+        SandboxNotFoundException: there is none, or it has ended.
+        InvalidArgumentException: not an IPv4 address or CIDR.
+    """
+    control = Control(find_target(opts))
+    try:
+        await _update_network(control, sandbox_id, network)
+    finally:
+        await control.close()
+
+
 class AsyncSandbox:
     """A machine of its own kernel, with commands, files and terminals in it.
 
@@ -147,10 +182,12 @@ class AsyncSandbox:
         self._control = control
         self._grant = grant
         self._ports = dict(grant.ports)
+        self._links: str | None = None
         self._agent = Agent(control, grant, control.target.request_timeout_s)
         self._commands = AsyncCommands(self._agent)
         self._files = AsyncFilesystem(self._agent)
         self._pty = AsyncPty(self._agent)
+        self._git = AsyncGit(self._commands)
 
     @classmethod
     async def create(
@@ -276,6 +313,7 @@ class AsyncSandbox:
             raise errors.from_core(error) from error
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else None
         limit_s = opts.get("request_timeout") or CREATE_TIMEOUT_S
+        await _announce_build(control, body)
 
         async def make() -> Grant:
             answer = await control.call(
@@ -348,6 +386,11 @@ class AsyncSandbox:
         """Opens terminals."""
         return self._pty
 
+    @property
+    def git(self) -> AsyncGit:
+        """Runs git."""
+        return self._git
+
     async def _kill_own(self, **opts: Unpack[ApiParams]) -> bool:
         """End it, with all that is in it. Returns False if it had ended before."""
         killed = await _kill(self._control, self.sandbox_id)
@@ -392,6 +435,19 @@ class AsyncSandbox:
 
     get_metrics = Both(_get_metrics_by_id, _get_metrics_own)
 
+    async def _update_network_own(
+        self, network: SandboxNetworkUpdate | Mapping[str, object], **opts: Unpack[ApiParams]
+    ) -> None:
+        """Replace what it may reach, at once; what is left out is not restricted.
+
+        Errors:
+            SandboxNotFoundException: it has ended.
+            InvalidArgumentException: not an IPv4 address or CIDR.
+        """
+        await _update_network(self._control, self.sandbox_id, network)
+
+    update_network = Both(_update_network_by_id, _update_network_own)
+
     async def is_running(self, request_timeout: float | None = None) -> bool:
         """Whether it lives. One that does not answer but was not ended lives."""
         try:
@@ -431,13 +487,12 @@ class AsyncSandbox:
     ) -> str:
         """A link that reads a file, for programs without this SDK.
 
+        For a local sandbox it leads to an address on 127.0.0.1 that the first call opens.
+
         Args:
             path: of the file.
             user: decides what a relative path means.
             use_signature_expiration: seconds until it stops to work; None for never.
-
-        Errors:
-            UnsupportedException: the server has no HTTP address.
         """
         return self._link(path, "read", user, use_signature_expiration)
 
@@ -454,17 +509,14 @@ class AsyncSandbox:
         user: str | None,
         expiration_s: int | None,
     ) -> str:
-        url = self._control.target.url
-        if not url.startswith("http"):
-            raise errors.UnsupportedException(
-                "links to files need a server with an HTTP address; this one is on a unix socket",
-                hint="run `tupper serve` and set TUPPER_URL, or use files.read and files.write",
-            )
+        if self._links is None:
+            origin = self._control.target.origin()
+            self._links = open_links(self._control.target) if origin.socket else origin.url
         token = self._grant.token
         signature = None
         if token:
             signature = get_signature(path, operation, user, token, expiration_s)
-        return render_link(url.rstrip("/"), path, user, signature)
+        return render_link(self._links, path, user, signature)
 
     async def close(self) -> None:
         """Close the connections. The sandbox goes on, and this object can be used again."""
@@ -518,10 +570,6 @@ class AsyncSandbox:
         """Not here yet."""
         unsupported("fork")
 
-    async def update_network(self, network: Mapping[str, object], **opts: object) -> None:
-        """Not here yet."""
-        unsupported("update_network", "the network of a sandbox is fixed at its creation")
-
     def get_mcp_url(self) -> str:
         """Not here yet."""
         unsupported("get_mcp_url", "there is no MCP gateway in sandboxes here")
@@ -568,6 +616,15 @@ async def _set_timeout(control: Control, sandbox_id: str, timeout: float) -> Non
     body = {"timeout": parse_lifetime(timeout)}
     try:
         await control.call("POST", sandbox_path(sandbox_id, "/timeout"), body=body)
+    except errors.NotFoundException as error:
+        raise _not_found(error, sandbox_id) from error
+
+
+async def _update_network(control: Control, sandbox_id: str, network: Mapping[str, object]) -> None:
+    try:
+        await control.call(
+            "PUT", sandbox_path(sandbox_id, "/network"), body=render_network_change(network)
+        )
     except errors.NotFoundException as error:
         raise _not_found(error, sandbox_id) from error
 

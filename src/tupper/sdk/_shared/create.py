@@ -11,12 +11,18 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tupper.core.liveness import start_ticks
 from tupper.protocol.connect import as_object
 from tupper.sdk._shared.errors import InvalidArgumentException, UnsupportedException
-from tupper.sdk._shared.types import Mount, MountSpec, VolumeSpec
+from tupper.sdk._shared.types import (
+    ALL_TRAFFIC,
+    Mount,
+    MountSpec,
+    SandboxNetworkSelectorContext,
+    VolumeSpec,
+)
 
 DEFAULT_TEMPLATE = "base"
 DEFAULT_TIMEOUT_S = 300
@@ -154,15 +160,35 @@ def _parse_texts(creation: Creation, name: str) -> dict[str, str]:
     return {str(key): str(text) for key, text in value.items()}
 
 
+_EGRESS = {"allow_out": "allowOut", "deny_out": "denyOut"}
+_INGRESS = {"allow_public_traffic": "allowPublicTraffic", "mask_request_host": "maskRequestHost"}
+
+
+def render_network_change(network: Mapping[str, object]) -> dict[str, object]:
+    """The body of ``PUT /sandboxes/{id}/network``."""
+    return _rename(network, {**_EGRESS, "allow_internet_access": "allow_internet_access"})
+
+
 def _render_network(network: Mapping[str, object]) -> dict[str, object]:
-    known = {"allow_out": "allowOut", "deny_out": "denyOut"}
-    known |= {"allow_public_traffic": "allowPublicTraffic", "mask_request_host": "maskRequestHost"}
+    return _rename(network, {**_EGRESS, **_INGRESS})
+
+
+def _rename(network: Mapping[str, object], known: Mapping[str, str]) -> dict[str, object]:
     body: dict[str, object] = {}
+    rules = as_object(network.get("rules")) or {}
     for key, value in network.items():
+        if value is None or (key not in known and not value):
+            continue
         if key not in known:
-            raise UnsupportedException(f"network: {key} does not exist here yet")
-        body[known[key]] = value
+            raise UnsupportedException(f"network: {key} is not supported here yet")
+        body[known[key]] = _addresses(value, rules) if key in _EGRESS else value
     return body
+
+
+def _addresses(value: object, rules: Mapping[str, object]) -> list[object]:
+    if callable(value):  # E2B lets a function choose the addresses
+        value = value(SandboxNetworkSelectorContext(ALL_TRAFFIC, rules))
+    return list(cast("Iterable[object]", value))
 
 
 def _check_lifecycle(lifecycle: Mapping[str, object] | None) -> None:
@@ -173,7 +199,7 @@ def _check_lifecycle(lifecycle: Mapping[str, object] | None) -> None:
     action = ends if long_form is None else long_form.get("action")
     if action != "kill" or lifecycle.get("auto_resume"):
         raise UnsupportedException(
-            f"lifecycle: {action!r} needs saved memory, which no backend here has yet",
+            f"lifecycle: {action!r} is not supported: no backend here saves memory yet",
             hint="use on_timeout='kill'",
         )
 

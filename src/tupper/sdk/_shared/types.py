@@ -244,14 +244,38 @@ class SandboxLifecycle(TypedDict):
     auto_resume: NotRequired[bool]
 
 
+@dataclass(frozen=True)
+class SandboxNetworkSelectorContext:
+    """What a function for ``allow_out`` or ``deny_out`` gets to choose from.
+
+    Args:
+        all_traffic: the range of all addresses.
+        rules: as given beside it.
+    """
+
+    all_traffic: str
+    rules: Mapping[str, object] = field(default_factory=dict[str, object])
+
+
+SandboxNetworkSelector = list[str] | Callable[[SandboxNetworkSelectorContext], list[str]]
+
+
+class SandboxNetworkUpdate(TypedDict, total=False):
+    """What a running sandbox may reach from now on; what is left out is not restricted."""
+
+    allow_out: SandboxNetworkSelector
+    deny_out: SandboxNetworkSelector
+    allow_internet_access: bool
+
+
 class SandboxNetworkOpts(TypedDict, total=False):
     """Which addresses a sandbox may reach.
 
     ``allow_out`` and ``deny_out`` are addresses or ranges (CIDR); allow wins.
     """
 
-    allow_out: list[str]
-    deny_out: list[str]
+    allow_out: SandboxNetworkSelector
+    deny_out: SandboxNetworkSelector
     allow_public_traffic: bool
     mask_request_host: str
 

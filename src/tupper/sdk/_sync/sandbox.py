@@ -11,9 +11,10 @@ from typing import Literal, NoReturn, Self, Unpack
 
 from tupper.core import log
 from tupper.core.errors import TupperError
+from tupper.protocol.connect import as_object
 from tupper.sdk import _io_sync as io
 from tupper.sdk._faces_sync import Commands, Filesystem, Pty
-from tupper.sdk._host import publish_port
+from tupper.sdk._host import open_links, publish_port
 from tupper.sdk._shared import errors
 from tupper.sdk._shared.both import Both
 from tupper.sdk._shared.create import (
@@ -22,6 +23,7 @@ from tupper.sdk._shared.create import (
     check_port,
     parse_lifetime,
     render_creation,
+    render_network_change,
 )
 from tupper.sdk._shared.endpoint import current_config, find_target
 from tupper.sdk._shared.info import Grant, parse_grant, parse_metrics
@@ -35,6 +37,7 @@ from tupper.sdk._shared.types import (
     SandboxListOrder,
     SandboxMetrics,
     SandboxNetworkOpts,
+    SandboxNetworkUpdate,
     SandboxOnResume,
     SandboxQuery,
     SnapshotInfo,
@@ -43,6 +46,7 @@ from tupper.sdk._shared.types import (
 )
 from tupper.sdk._sync.agent import Agent
 from tupper.sdk._sync.control import Control, decode, sandbox_path
+from tupper.sdk._sync.git import Git
 from tupper.sdk._sync.paginator import SandboxPaginator
 
 CREATE_TIMEOUT_S = 1800.0  # an image may have to be pulled or a template built first
@@ -124,6 +128,35 @@ def _get_metrics_by_id(
         control.close()
 
 
+def _announce_build(control: Control, body: Mapping[str, object]) -> None:
+    """Say so when a create will take a minute or more, because its template is not built yet."""
+    template = str(body["templateID"])
+    if "image" not in (as_object(body.get("tupper")) or {}) and control.has_to_build(template):
+        log.notice(
+            f"tupper: building the template {template} first, which takes a minute or more; "
+            "`tupper setup` does it ahead"
+        )
+
+
+def _update_network_by_id(
+    cls: type[Sandbox],
+    sandbox_id: str,
+    network: SandboxNetworkUpdate | Mapping[str, object],
+    **opts: Unpack[ApiParams],
+) -> None:
+    """Replace what a sandbox may reach, at once; what is left out is not restricted.
+
+    Errors:
+        SandboxNotFoundException: there is none, or it has ended.
+        InvalidArgumentException: not an IPv4 address or CIDR.
+    """
+    control = Control(find_target(opts))
+    try:
+        _update_network(control, sandbox_id, network)
+    finally:
+        control.close()
+
+
 class Sandbox:
     """A machine of its own kernel, with commands, files and terminals in it.
 
@@ -146,10 +179,12 @@ class Sandbox:
         self._control = control
         self._grant = grant
         self._ports = dict(grant.ports)
+        self._links: str | None = None
         self._agent = Agent(control, grant, control.target.request_timeout_s)
         self._commands = Commands(self._agent)
         self._files = Filesystem(self._agent)
         self._pty = Pty(self._agent)
+        self._git = Git(self._commands)
 
     @classmethod
     def create(
@@ -275,6 +310,7 @@ class Sandbox:
             raise errors.from_core(error) from error
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else None
         limit_s = opts.get("request_timeout") or CREATE_TIMEOUT_S
+        _announce_build(control, body)
 
         def make() -> Grant:
             answer = control.call(
@@ -347,6 +383,11 @@ class Sandbox:
         """Opens terminals."""
         return self._pty
 
+    @property
+    def git(self) -> Git:
+        """Runs git."""
+        return self._git
+
     def _kill_own(self, **opts: Unpack[ApiParams]) -> bool:
         """End it, with all that is in it. Returns False if it had ended before."""
         killed = _kill(self._control, self.sandbox_id)
@@ -391,6 +432,19 @@ class Sandbox:
 
     get_metrics = Both(_get_metrics_by_id, _get_metrics_own)
 
+    def _update_network_own(
+        self, network: SandboxNetworkUpdate | Mapping[str, object], **opts: Unpack[ApiParams]
+    ) -> None:
+        """Replace what it may reach, at once; what is left out is not restricted.
+
+        Errors:
+            SandboxNotFoundException: it has ended.
+            InvalidArgumentException: not an IPv4 address or CIDR.
+        """
+        _update_network(self._control, self.sandbox_id, network)
+
+    update_network = Both(_update_network_by_id, _update_network_own)
+
     def is_running(self, request_timeout: float | None = None) -> bool:
         """Whether it lives. One that does not answer but was not ended lives."""
         try:
@@ -430,13 +484,12 @@ class Sandbox:
     ) -> str:
         """A link that reads a file, for programs without this SDK.
 
+        For a local sandbox it leads to an address on 127.0.0.1 that the first call opens.
+
         Args:
             path: of the file.
             user: decides what a relative path means.
             use_signature_expiration: seconds until it stops to work; None for never.
-
-        Errors:
-            UnsupportedException: the server has no HTTP address.
         """
         return self._link(path, "read", user, use_signature_expiration)
 
@@ -453,17 +506,14 @@ class Sandbox:
         user: str | None,
         expiration_s: int | None,
     ) -> str:
-        url = self._control.target.url
-        if not url.startswith("http"):
-            raise errors.UnsupportedException(
-                "links to files need a server with an HTTP address; this one is on a unix socket",
-                hint="run `tupper serve` and set TUPPER_URL, or use files.read and files.write",
-            )
+        if self._links is None:
+            origin = self._control.target.origin()
+            self._links = open_links(self._control.target) if origin.socket else origin.url
         token = self._grant.token
         signature = None
         if token:
             signature = get_signature(path, operation, user, token, expiration_s)
-        return render_link(url.rstrip("/"), path, user, signature)
+        return render_link(self._links, path, user, signature)
 
     def close(self) -> None:
         """Close the connections. The sandbox goes on, and this object can be used again."""
@@ -517,10 +567,6 @@ class Sandbox:
         """Not here yet."""
         unsupported("fork")
 
-    def update_network(self, network: Mapping[str, object], **opts: object) -> None:
-        """Not here yet."""
-        unsupported("update_network", "the network of a sandbox is fixed at its creation")
-
     def get_mcp_url(self) -> str:
         """Not here yet."""
         unsupported("get_mcp_url", "there is no MCP gateway in sandboxes here")
@@ -567,6 +613,15 @@ def _set_timeout(control: Control, sandbox_id: str, timeout: float) -> None:
     body = {"timeout": parse_lifetime(timeout)}
     try:
         control.call("POST", sandbox_path(sandbox_id, "/timeout"), body=body)
+    except errors.NotFoundException as error:
+        raise _not_found(error, sandbox_id) from error
+
+
+def _update_network(control: Control, sandbox_id: str, network: Mapping[str, object]) -> None:
+    try:
+        control.call(
+            "PUT", sandbox_path(sandbox_id, "/network"), body=render_network_change(network)
+        )
     except errors.NotFoundException as error:
         raise _not_found(error, sandbox_id) from error
 
