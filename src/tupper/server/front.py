@@ -67,12 +67,7 @@ class Front(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget it."""
         self._got_head()
-<<<<<<< HEAD
         if not self._is_refused:
-=======
-        # One that was refused at once never had a transport.
-        if self.transport is not None:  # pyright: ignore[reportUnnecessaryComparison]
->>>>>>> main
             super().connection_lost(exc)
 
     def _expect_head(self) -> None:
