@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
 import time
@@ -62,9 +63,18 @@ def find_hierarchy(mounts: str | None = None) -> Hierarchy | None:
     """The hierarchy that carries the memory controller, or None.
 
     Args:
-        mounts: the text of ``/proc/self/mounts``; read if None.
+        mounts: the text of ``/proc/self/mounts``; if None it is read, once: the list has a line for
+            each sandbox, and where the hierarchies are does not change.
     """
-    text = Path("/proc/self/mounts").read_text() if mounts is None else mounts
+    return _host_hierarchy() if mounts is None else _parse_mounts(mounts)
+
+
+@functools.cache
+def _host_hierarchy() -> Hierarchy | None:
+    return _parse_mounts(Path("/proc/self/mounts").read_text())
+
+
+def _parse_mounts(text: str) -> Hierarchy | None:
     roots: dict[str, Path] = {}
     unified: Path | None = None
     for line in text.splitlines():

@@ -68,6 +68,14 @@ class Distribution:
     sources: tuple[AptSource, ...]
 
 
+# What :func:`find_distribution` reads.
+DISTRIBUTION_FILES = (
+    Path("/etc/os-release"),
+    Path("/etc/apt/sources.list"),
+    Path("/etc/apt/sources.list.d"),
+)
+
+
 def find_distribution(root: Path = Path("/")) -> Distribution:
     """Read a machine's own configuration.
 

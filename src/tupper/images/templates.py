@@ -11,6 +11,7 @@ the engine hands in the ``builder`` that does it.
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,10 +20,11 @@ from pathlib import Path
 from tupper.core.backend import ImageConfig, Rootfs
 from tupper.core.errors import AlreadyExists, TemplateError, TemplateNotFound
 from tupper.core.log import event
-from tupper.images.aptsources import Distribution, find_distribution
+from tupper.images.aptsources import DISTRIBUTION_FILES, Distribution, find_distribution
 from tupper.images.catalog import ANY_PLATFORM, TEMPLATE_PREFIX, Images
 from tupper.images.child import unpack_layers
 from tupper.images.debian import BUILDER, build_debian, layer_digest
+from tupper.images.freshness import Kept
 from tupper.images.layers import Limits
 from tupper.images.manifest import parse_platform
 from tupper.images.recipe import Recipe, check_name, read_recipe
@@ -50,6 +52,8 @@ class Templates:
         self._images = images
         self._recipe_dirs = tuple(recipe_dirs)
         self._builder = builder
+        self._read: Kept[Recipe] = Kept()
+        self._keys: Kept[str] = Kept()
 
     async def ensure(
         self, name: str, *, progress: Progress | None = None, force: bool = False
@@ -83,6 +87,12 @@ class Templates:
             if reference.name.startswith(TEMPLATE_PREFIX) and name not in infos:
                 infos[name] = self._describe(name, "", _REGISTERED)
         return [infos[name] for name in sorted(infos)]
+
+    def unbuilt(self) -> Sequence[str]:
+        """Recipes whose first use has to build them, which takes a while. Reads little."""
+        names = {f.parent.name for d in self._recipe_dirs for f in d.glob("*/template.toml")}
+        store = self._images.store
+        return sorted(n for n in names if store.reference(_reference(n), ANY_PLATFORM) is None)
 
     async def remove(self, name: str) -> None:
         """Forget what was built or registered under a name; a recipe stays.
@@ -122,8 +132,9 @@ class Templates:
 
     def _find_recipe(self, name: str) -> Recipe | None:
         for directory in self._recipe_dirs:
-            if (directory / name / "template.toml").is_file():
-                return read_recipe(directory / name)
+            place = directory / name
+            if (place / "template.toml").is_file():
+                return self._read.get(str(place), (place,), functools.partial(read_recipe, place))
         return None
 
     def _find_registered(self, name: str) -> Rootfs:
@@ -152,8 +163,13 @@ class Templates:
         platform = str(parse_platform(None))
         if base is not None:
             return recipe.digest("from 1", base.digest, platform)
-        sources = "\n".join(source.render() for source in find_distribution().sources)
-        return recipe.digest(BUILDER, sources, platform)
+
+        def digest() -> str:
+            sources = "\n".join(source.render() for source in find_distribution().sources)
+            return recipe.digest(BUILDER, sources, platform)
+
+        where = recipe.directory
+        return self._keys.get(f"{platform} {where}", (where, *DISTRIBUTION_FILES), digest)
 
     async def _current_key(self, recipe: Recipe) -> str:
         base = await self._images.lookup(recipe.base) if recipe.base else None

@@ -45,6 +45,7 @@ from tupper.protocol.connect import as_list, as_object
 
 _DEVICE = "eth0"
 _TIMEOUT_S = 30.0
+_LINKS = re.compile(f"{ruleset.LINK_PREFIX}[a-z0-9]{{5}}")  # of any engine
 _TRIES = 64
 _PAUSES_S = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128)
 _MTU_MIN, _MTU_MAX = 576, 65535
@@ -76,6 +77,7 @@ class Namespaces(Network):
         self._lock = asyncio.Lock()
         self._resolvers: tuple[str, ...] | None = None
         self._attaching: set[str] = set()  # not for a sweep that comes in between
+        self._joining: list[Entry] = []
         self._leaving: list[ruleset.Member] = []
         self._has_directory = False  # perhaps; nobody takes it away once it is there
         self._may_have_table = True  # an earlier process may have left one
@@ -193,8 +195,7 @@ class Namespaces(Network):
 
     async def _take_subnet(self, sandbox_id: str, mtu: int) -> Subnet:
         """Make the namespace and a link into it whose subnet nobody else has."""
-        ours = re.compile(f"{ruleset.LINK_PREFIX}[a-z0-9]{{5}}")
-        pool = find_pool(r.destination for r in routes() if not ours.match(r.interface))
+        pool = find_pool(route.destination for route in routes(ignore=_LINKS))
         await self._make_directory()
         # Opened here, in the host's namespace; the thread leaves that.
         with devices.Netlink() as host:
@@ -207,6 +208,8 @@ class Namespaces(Network):
 
     async def _make_directory(self) -> None:
         """The first namespace of a host also mounts their directory, as ``ip`` does it."""
+        if self._has_directory:
+            return
         async with self._lock:  # not twice
             if not self._has_directory:
                 first = self._netns_of("first")
@@ -272,21 +275,41 @@ class Namespaces(Network):
             raise NetworkError(f"cannot set up a sandbox's network: {error}") from error
 
     async def _admit(self, entry: Entry, uplinks: Collection[str]) -> None:
-        """Let the sandbox's packets through: forwarding, our table, other firewalls."""
-        async with self._lock:
-            self._is_clean = False
-            guarded = self._forwarding.ensure(uplinks)
-            servers = find_resolvers()
-            if not servers:
-                log.problem("network.no_resolver", reason="the host has no IPv4 name server")
-            if servers != self._resolvers:
-                # Also the others' queries must go to the new servers.
-                self._resolvers = servers
-                await _together(self._rebuild(), self._firewalls.ensure())
-                return
-            script = ruleset.render_add(self._engine_id, entry.member(servers))
-            script += ruleset.render_guard(self._engine_id, guarded)
-            await _together(self._apply(script), self._firewalls.ensure())
+        """Let the sandbox's packets through: forwarding, our table, other firewalls.
+
+        Those who come at the same time are let in by one of them, in one transaction: two helper
+        programs for all of them instead of two for each.
+        """
+        self._joining.append(entry)
+        try:
+            async with self._lock:
+                if entry not in self._joining:
+                    return  # somebody has taken it along
+                joining, self._joining = self._joining, []
+                try:
+                    await self._admit_all(joining, uplinks)
+                except BaseException:
+                    # It failed for us; each of the others finds out for itself.
+                    self._joining += [other for other in joining if other is not entry]
+                    raise
+        finally:
+            if entry in self._joining:
+                self._joining.remove(entry)
+
+    async def _admit_all(self, joining: Collection[Entry], uplinks: Collection[str]) -> None:
+        self._is_clean = False
+        guarded = self._forwarding.ensure(uplinks)
+        servers = find_resolvers()
+        if not servers:
+            log.problem("network.no_resolver", reason="the host has no IPv4 name server")
+        if servers != self._resolvers:
+            # Also the others' queries must go to the new servers.
+            self._resolvers = servers
+            await _together(self._rebuild(), self._firewalls.ensure())
+            return
+        texts = [ruleset.render_add(self._engine_id, entry.member(servers)) for entry in joining]
+        texts.append(ruleset.render_guard(self._engine_id, guarded))
+        await _together(self._apply("".join(texts)), self._firewalls.ensure())
 
     async def _apply(self, script: str) -> None:
         """Run a transaction; if our table was flushed by somebody, make all of it again."""
@@ -393,7 +416,7 @@ class Namespaces(Network):
 
 def find_uplinks() -> frozenset[str]:
     """The devices by which packets of sandboxes leave the host and answers come back."""
-    found = {route.interface for route in routes() if route.destination.prefixlen == 0}
+    found = {route.interface for route in routes(ignore=_LINKS) if route.destination.prefixlen == 0}
     for address in (_ANYWHERE, *find_resolvers()):
         route = route_to(address)
         if route is not None and route.is_unicast:

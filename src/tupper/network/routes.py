@@ -10,8 +10,10 @@ from __future__ import annotations
 import fcntl
 import ipaddress
 import os
+import re
 import socket
 import struct
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -54,14 +56,30 @@ def route_to(address: str) -> Route | None:
     return None
 
 
-def routes() -> list[Route]:
-    """All IPv4 routes of all tables but ``local``."""
+def routes(*, ignore: re.Pattern[str]) -> list[Route]:
+    """All IPv4 routes of all tables but ``local``.
+
+    Args:
+        ignore: devices whose routes are left out, by the beginning of their names. They are not
+            even parsed, as there is one for each sandbox.
+    """
+    names = dict(socket.if_nameindex())
+    ignored = {
+        struct.pack("=HHi", 8, _RTA_OIF, i) for i, name in names.items() if ignore.match(name)
+    }
     body = _ROUTE.pack(socket.AF_INET, 0, 0, 0, 0, 0, 0, 0, 0)
     return [
         _parse_route(payload)
         for kind, payload in _ask(_RTM_GETROUTE, body, dump=True)
         if kind == _RTM_NEWROUTE and payload[4] != _TABLE_LOCAL
+        if not ignored.intersection(_raw_attributes(payload[_ROUTE.size :]))
     ]
+
+
+def _raw_attributes(data: bytes) -> Iterator[bytes]:
+    while len(data) >= 4 and (size := int.from_bytes(data[:2], sys.byteorder)) >= 4:
+        yield data[:size]
+        data = data[(size + 3) & ~3 :]
 
 
 def local_addresses() -> list[str]:

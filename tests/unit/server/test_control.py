@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 from integration.engine.world import InProcess, World
+from tupper.core.errors import TemplateNotFound
 from tupper.core.settings import Settings
 from tupper.engine import Engine
 from tupper.protocol.e2b import file_signature
@@ -531,3 +532,34 @@ async def test_edge_takes_no_whole_urls(world, http, remote):
         )
         assert (await reader.readline()).startswith(b"HTTP/1.1 400"), target
         writer.close()
+
+
+FILES = [
+    "oci:/srv/i",
+    "oci-archive:/a",
+    "docker-archive:/etc/shadow",
+    "docker-daemon:x:1",
+    "/i.tar",
+]
+
+
+@pytest.mark.parametrize("reference", FILES)
+async def test_remote_callers_cannot_read_the_hosts_files_as_images(remote, reference):
+    made = await remote.post("/v2/sandboxes", json={"tupper": {"image": reference}})
+    assert (made.status_code, made.json()["error_code"]) == (403, "permission_denied")
+    pulled = await remote.post("/tupper/v1/images/pull", json={"reference": reference})
+    assert (pulled.status_code, pulled.json()["error_code"]) == (403, "permission_denied")
+
+
+@pytest.mark.parametrize("form", ["FROM {}", "ARG B={}\nFROM $B", "FROM base\nCOPY --from={} / /"])
+async def test_remote_builds_cannot_either(world, remote, monkeypatch, form):
+    async def ensure(name, **_):
+        if name != "base":
+            raise TemplateNotFound(name)
+        return world.images.rootfs
+
+    monkeypatch.setattr(world.engine.templates, "ensure", ensure)
+    text = form.format("oci:/srv/i")
+    answer = await remote.post("/tupper/v1/templates", json={"name": "t", "dockerfile": text})
+    last = json.loads(answer.text.splitlines()[-1])
+    assert (last["event"], last["error"]["error_code"]) == ("error", "permission_denied")
