@@ -63,9 +63,7 @@ def show(text: str) -> None:
 
 def run_tests(sbx: Sandbox) -> int:
     """Run the suite; its exit code. Failing tests are a result, not an error."""
-    command = (
-        f"cd {TREE} && python3 -m pytest -q -o filterwarnings=default --junitxml={REPORT}"
-    )
+    command = f"cd {TREE} && python3 -m pytest -q -o filterwarnings=default --junitxml={REPORT}"
     try:
         sbx.commands.run(command, on_stdout=show, on_stderr=show, timeout=300)
     except CommandExitException as failed:

@@ -67,12 +67,8 @@ def main(argv: list[str] | None = None) -> int:
             background=options.background,
             listen=options.listen,
             domain=options.domain,
-<<<<<<< HEAD
             ready=lambda urls: tell(options.ready_fd, f"ready {urls[0]}"),
-=======
-            ready=lambda url: tell(options.ready_fd, f"ready {url}"),
             failed=lambda reason: tell(options.ready_fd, f"error {' '.join(reason.split())}"),
->>>>>>> attack
         ),
     )
 
