@@ -46,6 +46,7 @@ def read(directory: Path, way: str) -> tuple[dict[str, Any], dict[str, dict[str,
 def title(row: str) -> str:
     """A row's name as words."""
     area, _, rest = row.partition("_")
+    area = "answered with a clear refusal" if area == "absent" else area
     return f"{area}: {rest.replace('_', ' ')}"
 
 

@@ -1,5 +1,6 @@
 """A real ``tupper serve`` with a key, and what each way of talking to it gave."""
 
+import contextlib
 import json
 import os
 import re
@@ -70,11 +71,14 @@ def _end_background_process():
     address = find_paths().address_file
     if not address.exists():
         return
+    pid = int((find_paths().runtime / "pid").read_text())
     _call("POST", "/shutdown", {"force": True})
     end = time.monotonic() + 20
     while address.exists():
         assert time.monotonic() < end, "the background process did not leave"
         time.sleep(0.05)
+    with contextlib.suppress(ChildProcessError):  # another run may have started it
+        os.waitpid(pid, 0)
 
 
 @pytest.fixture
