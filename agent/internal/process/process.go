@@ -56,6 +56,17 @@ func (p *Process) Kill(ctx context.Context, reason string) {
 	p.tree.Kill(ctx)
 }
 
+// evict ends a command that fills the table of processes. It takes as long as
+// that takes, for nothing can be started before.
+func (p *Process) evict(ctx context.Context) {
+	p.mu.Lock()
+	if p.limit == "" {
+		p.limit = "pids"
+	}
+	p.mu.Unlock()
+	p.tree.KillWithin(ctx, evictBudget)
+}
+
 func (p *Process) endReason() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -28,7 +28,7 @@ func (s *Server) status(w httpd.ResponseWriter, _ *httpd.Request) {
 		"sandboxId": s.settings.SandboxID(), "startedAt": s.settings.StartedAt.UnixMilli(),
 		"lastActivity": s.settings.LastActivity(), "activeStreams": s.streams.Load(),
 		"processes": s.processes.Count(), "held": held, "limitsHit": s.settings.LimitsHit(),
-		"goroutines": runtime.NumGoroutine(), "dbg": s.processes.Dbg(),
+		"goroutines": runtime.NumGoroutine(),
 	})
 }
 

@@ -15,7 +15,8 @@ import (
 // parents.
 const Marker = "TUPPER_COMMAND_ID"
 
-// killBudget is the longest KillTree goes on.
+// killBudget is the longest Kill goes on: a caller's time limit may be late by
+// this much.
 const killBudget = 8 * time.Second
 
 // Tree names the processes of a command.
@@ -70,11 +71,14 @@ func carries(pid int, mark []byte) bool {
 // Kill sends SIGKILL to every process of the tree until a look at the process
 // table finds none. From the third round on it stops them all first, which
 // ends fork bombs. It reports whether the tree is gone.
-func (t Tree) Kill(ctx context.Context) bool {
+func (t Tree) Kill(ctx context.Context) bool { return t.KillWithin(ctx, killBudget) }
+
+// KillWithin is Kill with another budget.
+func (t Tree) KillWithin(ctx context.Context, budget time.Duration) bool {
 	if t.Leader > 1 {
 		killGroup(t.Leader)
 	}
-	stop := time.Now().Add(killBudget)
+	stop := time.Now().Add(budget)
 	known := map[int]bool{}
 	for round := 0; ; round++ {
 		table := Table()

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import cast
 from urllib.parse import quote
 
 from tupper import SandboxException, TimeoutException
 from tupper.cli._output import Progress
 from tupper.protocol.connect import as_object
+from tupper.sdk import _daemon
 from tupper.sdk._shared.endpoint import find_target
 from tupper.sdk._shared.errors import from_control
 from tupper.sdk._shared.link import Ask, LinkError, Trouble
@@ -81,6 +83,11 @@ def build_template(
     _follow("/templates", body, bar, log)
 
 
+def has_to_build(name: str) -> bool:
+    """Whether the first sandbox of a template has to wait for its build."""
+    return _open().has_to_build(name)
+
+
 def remove_template(name: str) -> None:
     """Remove what was built of a template."""
     _call("DELETE", f"/templates/{quote(name, safe='')}")
@@ -109,6 +116,21 @@ def list_keys() -> list[dict[str, object]]:
 def remove_key(key_id: str) -> None:
     """Remove an API key."""
     _call("DELETE", f"/keys/{quote(key_id, safe='')}")
+
+
+def displace_background() -> None:
+    """Have the local background process leave, so that a server can take its place.
+
+    Sandboxes run on, and the server adopts them. One that serves in the foreground stays.
+    """
+    target = replace(find_target({}), url="", api_key="")
+    if not _daemon.answers(target.paths):
+        return
+    control = Control(target)
+    info = as_object(decode(control.call("GET", f"{_ROOT}/info"))) or {}
+    if info.get("background") is True:
+        control.call("POST", f"{_ROOT}/shutdown", body={"force": True})
+        _daemon.wait_gone(target.paths)
 
 
 def shut_down() -> None:

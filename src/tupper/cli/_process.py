@@ -70,7 +70,7 @@ def run_inside(
         try:
             return await _follow(box, start, interactive=interactive)
         except CommandExitException as stopped:  # pyright: ignore[reportUnknownVariableType]
-            if why := _explain(stopped):
+            if why := _explain(stopped):  # pyright: ignore[reportUnknownArgumentType]
                 _output.note(f"tupper: {why}")
             return stopped.exit_code
         except TimeoutException as late:

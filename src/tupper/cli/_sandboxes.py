@@ -17,6 +17,8 @@ from tupper import (
     SandboxState,
 )
 from tupper.cli import _output
+from tupper.sdk._shared.create import DEFAULT_TEMPLATE, Creation
+from tupper.sdk._shared.endpoint import current_config
 
 # Connecting extends a life that would end sooner than this, so that looking does not.
 _NO_EXTENSION_S = 1
@@ -82,12 +84,17 @@ def create_with_progress(
 
 
 def prepare_source(arguments: Mapping[str, Any], bar: _output.Progress) -> None:
-    """Pull the image before the sandbox needs it, to show how far that is."""
-    image = arguments.get("image")
-    if isinstance(image, str):
-        from tupper.cli import _control  # noqa: PLC0415 - only with an image
+    """Get what the sandbox starts from before it needs it, to show how far that is."""
+    from tupper.cli import _control  # noqa: PLC0415 - not for the other verbs
 
-        _control.pull_image(image, bar)
+    rest = {key: value for key, value in arguments.items() if key in ("image", "template")}
+    defaults = current_config().create_defaults(arguments.get("profile"))
+    wanted = Creation(**rest).with_defaults(defaults)
+    template = wanted.template or DEFAULT_TEMPLATE
+    if wanted.image:
+        _control.pull_image(wanted.image, bar)
+    elif _control.has_to_build(template):
+        _control.build_template({"name": template}, bar, log=None)
 
 
 def all_running(labels: Mapping[str, str] | None = None) -> list[SandboxInfo]:

@@ -21,18 +21,24 @@ def serve(*, listen: tuple[str, ...], domain: str | None) -> int:
     """Serve the API in the foreground until Ctrl-C; sandboxes run on after that.
 
     On the private unix socket of this user, and with --listen on TCP too, where every request
-    needs a key; tupper key create makes one.
+    needs a key; tupper key create makes one. Takes the place of the background process.
     """
+    from tupper.cli._control import displace_background  # noqa: PLC0415 - quick --help
     from tupper.core.config import load_config  # noqa: PLC0415 - quick --help
     from tupper.core.paths import find_paths  # noqa: PLC0415
     from tupper.server.daemon import Options, run  # noqa: PLC0415 - POSIX only
 
     os.umask(0o077)
+    displace_background()
     paths = find_paths()
     settings = load_config(paths, environ=os.environ).settings
 
     def ready(urls: Sequence[str]) -> None:
         for address in urls:
             _output.note(f"listening on {address}")
+        for address in [url for url in urls if url.startswith("http")][:1]:
+            _output.note("for E2B's SDKs:")
+            _output.note(f"  export E2B_API_URL={address} E2B_SANDBOX_URL={address}")
+            _output.note("  export E2B_API_KEY=$(tupper key create)")
 
     return run(paths, settings, Options(listen=listen, domain=domain, ready=ready))

@@ -20,6 +20,14 @@ def problem(name: str, /, **keys: object) -> None:
     _LOGGER.warning("%s", _render(name, keys))
 
 
+def notice(text: str) -> None:
+    """Tell the user of a program something in words.
+
+    Where nobody configured the standard ``logging``, it appears on standard error.
+    """
+    _LOGGER.warning("%s", text)
+
+
 def _render(name: str, keys: dict[str, object]) -> str:
     return " ".join([name, *(f"{key}={_quote(value)}" for key, value in keys.items())])
 

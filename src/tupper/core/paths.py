@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from tupper.core.errors import PermissionDenied
 
 SOCKET_PATH_MAX = 107
 
@@ -47,7 +50,11 @@ class Paths:
 
 
 def find_paths(environ: Mapping[str, str] | None = None) -> Paths:
-    """Work out the directories from the environment. Creates nothing."""
+    """Work out the directories from the environment. Creates nothing.
+
+    Raises:
+        PermissionDenied: the place for sockets is a temporary one, and somebody else's.
+    """
     env = os.environ if environ is None else environ
     home = Path(env.get("HOME") or Path.home())
     if root := env.get("TUPPER_HOME"):
@@ -70,7 +77,21 @@ def _runtime(env: Mapping[str, str], data: Path) -> Path:
     if user == 0 and Path("/run").is_dir():
         return Path("/run/tupper") / key
     base = env.get("XDG_RUNTIME_DIR") or env.get("TMPDIR") or tempfile.gettempdir()
-    return Path(base) / f"tupper-{user}" / key
+    return _own(Path(base) / f"tupper-{user}", user) / key
+
+
+def _own(place: Path, user: int) -> Path:
+    """A place with a name that others can guess: they must not have been there first."""
+    try:
+        status = place.lstat()
+    except OSError:
+        return place
+    if not stat.S_ISDIR(status.st_mode) or (hasattr(os, "geteuid") and status.st_uid != user):
+        raise PermissionDenied(
+            f"{place} is not a directory of this user",
+            hint="remove it, or set XDG_RUNTIME_DIR to a directory of your own",
+        )
+    return place
 
 
 def make_private(directory: Path) -> Path:
@@ -79,7 +100,11 @@ def make_private(directory: Path) -> Path:
     Raises:
         PermissionError: it exists and belongs to somebody else, or is a link.
     """
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # The parents that are missing become private, too: who may write there may swap what is below.
+    missing = [parent for parent in directory.parents if not parent.exists()]
+    for parent in reversed(missing):
+        parent.mkdir(mode=0o700, exist_ok=True)
+    directory.mkdir(mode=0o700, exist_ok=True)
     status = directory.lstat()
     if directory.is_symlink() or (hasattr(os, "geteuid") and status.st_uid != os.geteuid()):
         raise PermissionError(f"{directory} is not a directory of this user")

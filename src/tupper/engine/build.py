@@ -17,13 +17,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tupper.core.backend import ImageConfig, Rootfs
-from tupper.core.errors import InvalidArgument, TemplateError, TemplateNotFound
+from tupper.core.errors import (
+    InvalidArgument,
+    PermissionDenied,
+    TemplateError,
+    TemplateNotFound,
+)
 from tupper.engine.context import Context
 from tupper.engine.copying import Item, Source, copy_in, items_of
 from tupper.engine.mounts import flatten
 from tupper.engine.workshop import Workshop, build_directory, open_workshop
 from tupper.images import context as files
 from tupper.protocol import dockerfile as df
+from tupper.protocol.reference import names_host_files
 
 Emit = Callable[[Mapping[str, object]], None]
 _VERSION = "build 1"
@@ -39,6 +45,7 @@ class Recipe:
         context: the directory that COPY takes files from; None for none.
         arguments: for ARG.
         force: run every step again.
+        host_images: whether FROM may name an image in a file of the host.
     """
 
     name: str
@@ -46,6 +53,7 @@ class Recipe:
     context: Path | None = None
     arguments: Mapping[str, str] = field(default_factory=dict[str, str])
     force: bool = False
+    host_images: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +140,11 @@ class _Builder:
         try:
             return await parts.templates.ensure(name)
         except (TemplateNotFound, InvalidArgument):
+            if not self._recipe.host_images and names_host_files(name):
+                raise PermissionDenied(
+                    f"FROM {name}: an image from a file of the host can be used only on the "
+                    "machine itself"
+                ) from None
             return await parts.images.ensure(name)
 
     async def _apply(self, stack: Stack, step: df.Step, variables: Mapping[str, str]) -> Stack:

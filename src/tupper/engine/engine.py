@@ -466,6 +466,7 @@ class Engine:
         arguments: Mapping[str, str],
         force: bool,
         emit: Callable[[Mapping[str, object]], None],
+        host_images: bool = True,
     ) -> Rootfs:
         """Build a template from a Dockerfile inside sandboxes.
 
@@ -476,11 +477,13 @@ class Engine:
             arguments: for ARG.
             force: run every step again.
             emit: gets ``{"event": "log", "message"}`` as it goes.
+            host_images: whether FROM may name an image in a file of the host.
 
         Raises:
+            PermissionDenied: FROM names one and may not.
             TemplateError: naming the line that is wrong or failed.
         """
         from tupper.engine.build import Recipe, build  # noqa: PLC0415 - rarely needed
 
-        recipe = Recipe(name, dockerfile, context, arguments, force)
+        recipe = Recipe(name, dockerfile, context, arguments, force, host_images=host_images)
         return await build(self._context, recipe, emit)

@@ -38,6 +38,11 @@ _INHERITED = (
 )  # fmt: skip
 _WORK = ".tupper"
 _STEP = re.compile(r"^(?:I: (?P<info>.+)|(?P<verb>Unpacking|Setting up) (?P<package>\S+) .*)$")
+# How mmdebstrap does it is no news, and neither is how it ends.
+_INTERNAL = re.compile(
+    r"I: (?:running (?:--\S+-hook|special hook)|chroot architecture|finding correct)"
+    r"|I: reading sources|.*received signal"
+)
 _ERROR = re.compile(r"^(?:E: .+|.*[Ee]rror: .+|dpkg: .+)$")
 
 # What must not travel from this machine, or differ from one build to the next.
@@ -198,7 +203,7 @@ class _Watcher:
 
     def take(self, line: str) -> None:
         match = _STEP.match(line.strip())
-        if match is not None and "received signal" not in line:  # its end, not a step
+        if match is not None and not _INTERNAL.match(line):
             info = match["info"] or f"{match['verb'].lower()} {match['package']}"
             self._step = info.rstrip(".")[:120]
             self._progress(ProgressEvent(self._step))

@@ -14,18 +14,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
 from pathlib import Path
 
-from tupper.core.errors import InvalidArgument, OutOfDisk, ProgramNotFound
+from tupper.core.errors import InvalidArgument, OutOfDisk, ProgramNotFound, StoreError
 from tupper.core.paths import find_paths, make_private
 from tupper.core.process import run
 
 MIN_MIB = 16
 MAX_MIB = 16 * 1024 * 1024 - 1
 _MKFS_TIMEOUT_S = 120.0
+_PIECE = 1 << 20
 _FICLONE = 0x40049409
 _RECIPE = "2"  # part of the cached file's name; raise it when the options change
 
@@ -41,6 +43,7 @@ async def make_disk(path: Path, size_mib: int, *, cache_dir: Path | None = None)
     Raises:
         InvalidArgument: a size that is not possible.
         OutOfDisk: not even the metadata fit.
+        StoreError: the disk cannot be written for another reason.
         ProgramNotFound: ``mkfs.ext4`` is missing.
     """
     if not MIN_MIB <= size_mib <= MAX_MIB:
@@ -56,7 +59,8 @@ async def make_disk(path: Path, size_mib: int, *, cache_dir: Path | None = None)
             await _make_master(master, size_mib)
             await asyncio.to_thread(copy_sparse, master, path)
     except OSError as error:
-        raise OutOfDisk(f"cannot make a disk of {size_mib} MiB: {error.strerror}") from error
+        kind = OutOfDisk if error.errno in (errno.ENOSPC, errno.EDQUOT) else StoreError
+        raise kind(f"cannot make a disk of {size_mib} MiB: {error.strerror}") from error
 
 
 async def _make_master(master: Path, size_mib: int) -> None:
@@ -117,5 +121,15 @@ def _copy_pieces(read: int, write: int) -> None:
         at = os.lseek(read, start, os.SEEK_HOLE)
         left = at - start
         while left:
-            done = os.copy_file_range(read, write, left, offset_src=at - left, offset_dst=at - left)
-            left -= done
+            left -= _copy_piece(read, write, at - left, left)
+
+
+def _copy_piece(read: int, write: int, at: int, left: int) -> int:
+    """Copy some bytes at the same place in both files; returns how many."""
+    try:
+        return os.copy_file_range(read, write, left, offset_src=at, offset_dst=at)
+    except OSError as error:
+        # The cache may lie on another file system than the data, which the call refuses.
+        if error.errno not in (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
+        return os.pwrite(write, os.pread(read, min(left, _PIECE), at), at)

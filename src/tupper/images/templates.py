@@ -88,6 +88,12 @@ class Templates:
                 infos[name] = self._describe(name, "", _REGISTERED)
         return [infos[name] for name in sorted(infos)]
 
+    def unbuilt(self) -> Sequence[str]:
+        """Recipes whose first use has to build them, which takes a while. Reads little."""
+        names = {f.parent.name for d in self._recipe_dirs for f in d.glob("*/template.toml")}
+        store = self._images.store
+        return sorted(n for n in names if store.reference(_reference(n), ANY_PLATFORM) is None)
+
     async def remove(self, name: str) -> None:
         """Forget what was built or registered under a name; a recipe stays.
 

@@ -21,6 +21,7 @@ from tupper.core.errors import InvalidArgument, TupperError
 from tupper.core.lifecycle import State
 from tupper.core.sandbox import CreateRequest, PortRequest, SandboxRecord
 from tupper.protocol.fields import Fields
+from tupper.protocol.reference import names_host_files
 
 ENVD_VERSION = "0.6.13"
 ENVD_PORT = 49983
@@ -131,6 +132,8 @@ def needs_local_caller(request: CreateRequest) -> str:
         return "an owner process"
     if request.allow_host_ports:
         return "ports of the host"
+    if names_host_files(request.image):
+        return "an image from a file of the host"
     return ""
 
 

@@ -131,6 +131,17 @@ def parse_reference(text: str) -> Reference:
     return parse_registry_name(text)
 
 
+def names_host_files(text: str) -> bool:
+    """Whether a reference is to files of this machine, or to its Docker, and not to a registry.
+
+    What is no reference at all is none to files.
+    """
+    try:
+        return isinstance(parse_reference(text), LocalPath)
+    except InvalidArgument:
+        return False
+
+
 def _looks_like_path(text: str) -> bool:
     return text in {".", ".."} or text.startswith(("/", "./", "../", "~/")) or text.endswith(".tar")
 

@@ -50,7 +50,7 @@ def start(paths: Paths, *, timeout_s: float = START_TIMEOUT_S) -> None:
         os.close(ready)
         if child_end >= 0:
             os.close(child_end)
-    left = not said and _has_left(process.poll)
+    left = said.startswith("error") or (not said and _has_left(process.poll))
     process.returncode = process.returncode or 0  # init reaps it, or it has left
     if said.startswith("ready") or wait_answer(paths, timeout_s=1.0 if left else timeout_s):
         return

@@ -18,14 +18,27 @@ from tupper.sdk._sync.files import FileCalls
 from tupper.sdk._sync.pty import PtyCalls
 
 
+def _pieces(data: Iterable[str | bytes]) -> Iterable[str | bytes]:
+    # A text is an iterable of texts, too; one request for each character is never meant.
+    if isinstance(data, str | bytes):
+        raise errors.InvalidArgumentException(
+            "stream_input takes several pieces, not one text: [data]"
+        )
+    return data
+
+
 class Commands(CommandCalls):
     """Runs commands. ``sandbox.commands``."""
 
     def stream_input(
         self, pid: int, data: Iterable[str | bytes], *, timeout: float | None = 60.0
     ) -> None:
-        """Write pieces to a command's input; returns when the sandbox has taken them all."""
-        for piece in data:
+        """Write pieces to a command's input; returns when the sandbox has taken them all.
+
+        Errors:
+            InvalidArgumentException: one text instead of pieces.
+        """
+        for piece in _pieces(data):
             send_input(self._agent, pid, piece, timeout or 0, pty=False)
 
 
@@ -74,8 +87,8 @@ class Pty(PtyCalls):
     def stream_input(
         self, pid: int, data: Iterable[str | bytes], *, timeout: float | None = 60.0
     ) -> None:
-        """Type pieces into a terminal."""
-        for piece in data:
+        """Type pieces into a terminal; see :meth:`Commands.stream_input`."""
+        for piece in _pieces(data):
             send_input(self._agent, pid, piece, timeout or 0, pty=True)
 
 

@@ -68,6 +68,7 @@ def main(argv: list[str] | None = None) -> int:
             listen=options.listen,
             domain=options.domain,
             ready=lambda urls: tell(options.ready_fd, f"ready {urls[0]}"),
+            failed=lambda reason: tell(options.ready_fd, f"error {' '.join(reason.split())}"),
         ),
     )
 

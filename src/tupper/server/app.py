@@ -20,13 +20,16 @@ from tupper.server.idempotency import Keys
 from tupper.server.links import Links
 
 
-def make_app(engine: Engine, activity: Activity, leave: asyncio.Event) -> Gatekeeper:
+def make_app(
+    engine: Engine, activity: Activity, leave: asyncio.Event, *, background: bool = True
+) -> Gatekeeper:
     """The app.
 
     Args:
         engine: what it serves.
         activity: is told of each request.
         leave: is set when a client asks the process to leave.
+        background: whether `tupper serve` may take its place.
     """
     app = Starlette(
         # Ours first: E2B's unsupported routes are greedy.
@@ -38,6 +41,7 @@ def make_app(engine: Engine, activity: Activity, leave: asyncio.Event) -> Gateke
     app.state.leave = leave
     app.state.idempotency = Keys()
     app.state.restart = False
+    app.state.background = background
     return Gatekeeper(app, engine, activity)
 
 

@@ -52,6 +52,7 @@ class Options:
         listen: ``host:port`` to listen on too, with API keys.
         domain: what E2B's clients append to ``<port>-<id>.``; None for ``localhost:PORT``.
         ready: called once it can be connected to, with the URLs; the private one first.
+        failed: called with the reason when it cannot start; not when another one serves already.
         find_parts: makes the layers below; None for the real ones.
     """
 
@@ -59,6 +60,7 @@ class Options:
     listen: Sequence[str] = ()
     domain: str | None = None
     ready: Callable[[Sequence[str]], None] = lambda _urls: None
+    failed: Callable[[str], None] = lambda _reason: None
     find_parts: FindParts | None = None
 
 
@@ -98,7 +100,7 @@ async def _serve(
     public: Sequence[socket.socket],
 ) -> bool:
     activity, leave = Activity(), asyncio.Event()
-    app = make_app(engine, activity, leave)
+    app = make_app(engine, activity, leave, background=options.background)
     listeners = Listeners(engine, app, activity)
     await listeners.add(private, local=True, domain=options.domain)
     for listener in public:
@@ -222,7 +224,10 @@ def run(paths: Paths, settings: Settings, options: Options) -> int:
     try:
         restart = asyncio.run(serve(paths, settings, options))
     except TupperError as error:
-        problem("daemon.failed", message=error.message)
+        if options.background:  # in the foreground the next lines say it all
+            problem("daemon.failed", message=error.message)
+        if not isinstance(error, DaemonUnavailable):
+            options.failed(f"{error.message} ({error.hint})" if error.hint else error.message)
         print(f"error: {error.message}", file=sys.stderr)  # noqa: T201 - a program's main
         if error.hint:
             print(f"hint: {error.hint}", file=sys.stderr)  # noqa: T201

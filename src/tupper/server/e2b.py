@@ -48,11 +48,11 @@ def routes() -> list[Route]:
     ]
     return real + [
         Route(path, guarded(_unsupported), methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
-        for path in _UNSUPPORTED
+        for path in UNSUPPORTED
     ]
 
 
-_UNSUPPORTED = (
+UNSUPPORTED = (
     "/sandboxes/{id}/pause", "/sandboxes/{id}/resume", "/sandboxes/{id}/fork",
     "/sandboxes/{id}/snapshots", "/sandboxes/{id}/logs",
     "/v2/sandboxes/{id}/logs", "/snapshots", "/templates", "/templates/{rest:path}",

@@ -19,6 +19,7 @@ from tupper.core.paths import Paths
 from tupper.server.listen import Listeners, bind_tcp
 
 _HOST = "127.0.0.1"
+_ALL = "0.0.0.0"  # noqa: S104 - compared with, not bound to
 
 
 class Links:
@@ -43,7 +44,7 @@ class Links:
         self._domain = domain
         self._lock = asyncio.Lock()
         names = [listener.getsockname() for listener in public]
-        self._port = next((name[1] for name in names if name[0] in (_HOST, "0.0.0.0")), 0)
+        self._port = next((name[1] for name in names if name[0] in (_HOST, _ALL)), 0)
 
     async def url(self) -> str:
         """The beginning of links; listens from now on."""

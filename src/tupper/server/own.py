@@ -59,6 +59,8 @@ async def _info(request: Request) -> Response:
             "pid": os.getpid(),
             "engineId": engine.engine_id,
             "sandboxes": engine.count,
+            "background": request.app.state.background is True,
+            "unbuilt": engine.templates.unbuilt(),
         }
     )
 

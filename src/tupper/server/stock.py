@@ -11,11 +11,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tupper.core.errors import InvalidArgument
+from tupper.protocol.reference import names_host_files
 from tupper.server.http import (
     Emit,
     answer,
     engine_of,
     guarded,
+    is_local,
     nothing,
     param,
     read_body,
@@ -62,6 +64,8 @@ async def _pull(request: Request) -> Response:
     reference = body.text("reference")
     if not reference:
         raise InvalidArgument("reference is missing")
+    if names_host_files(reference):
+        require_local(request, "a pull from a file of the host")
 
     async def work(emit: Emit) -> Mapping[str, object]:
         rootfs = await engine.images.ensure(reference, progress=lambda e: emit(_progress(e)))
@@ -127,7 +131,13 @@ async def _build(request: Request) -> Response:
         else:
             place = Path(context) if context else None
             rootfs = await engine.build_template(
-                name, dockerfile, context=place, arguments=arguments, force=force, emit=emit
+                name,
+                dockerfile,
+                context=place,
+                arguments=arguments,
+                force=force,
+                emit=emit,
+                host_images=is_local(request),
             )
         return {"event": "done", "template": {"name": name, "digest": rootfs.digest}}
 

@@ -187,6 +187,20 @@ def test_a_killed_run_leaves_nothing(tupper_raw):
     assert gone.is_set()
 
 
+@pytest.mark.parametrize(
+    ("line", "code", "why"),
+    [
+        ("no-such-program", 127, "no-such-program"),
+        ("exit 3", 3, ""),
+        ("kill -9 $$", 137, "tupper: signal: killed\n"),
+    ],
+)
+def test_a_code_that_says_it_all_is_not_explained(tupper, box, line, code, why):
+    ended = tupper("exec", box, "--", line)
+    assert ended.code == code
+    assert why in ended.err if why else ended.err == ""
+
+
 def test_run_of_an_unknown_template_is_ours(tupper):
     ended = tupper("run", "--template", "no-such-template", "--", "true")
     assert ended.code == 125

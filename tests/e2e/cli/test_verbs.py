@@ -186,3 +186,18 @@ def test_help_is_quick_because_nothing_heavy_is_imported():
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stderr == "[]\n"
+
+
+def test_serve_takes_the_place_of_the_background_process(tupper, tupper_raw, box):
+    server = tupper_raw("serve", "--listen", "127.0.0.1:0")
+    lines = iter(server.stderr.readline, b"")
+    url = next(line for line in lines if b"listening on http" in line).split()[-1].decode()
+    said = [next(lines).decode(), next(lines).decode(), next(lines).decode()]
+    assert f"E2B_API_URL={url} E2B_SANDBOX_URL={url}" in said[1]
+    assert tupper("exec", box, "--", "echo", "still here").out == "still here\n"
+    second = tupper("serve")
+    assert second.code == 1
+    assert "another background process serves" in second.err
+    server.terminate()
+    assert server.wait(30) == 0
+    assert tupper("exec", box, "--", "echo", "and after").out == "and after\n"

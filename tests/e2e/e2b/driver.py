@@ -111,7 +111,8 @@ class World:
             names = [each.__name__ for each in type(error).__mro__]
             if name not in names:
                 raise
-            assert text in str(error), f"{error!r} does not say {text!r}"
+            if text not in str(error):
+                raise AssertionError(f"{error!r} does not say {text!r}") from error
             return error
         raise AssertionError(f"no {name}, but {found!r}")
 
@@ -145,7 +146,8 @@ def main():
     options = parser.parse_args()
     world = World(options.package, options.half)
     chosen = [f for f in rows.ROWS if not options.rows or f.__name__[4:] in options.rows]
-    print(json.dumps({"version": _version(options.package)}), flush=True)
+    names = sorted(world.sdk.__all__)
+    print(json.dumps({"version": _version(options.package), "names": names}), flush=True)
     try:
         world.sbx = world.create(
             timeout=900, metadata={"kind": "shared"}, envs={"LEVEL": "sandbox", "OTHER": "kept"}

@@ -38,7 +38,7 @@ class Loop:
 
 def wrap(loop, value):
     """A value, or its face."""
-    if isinstance(value, _PLAIN) or isinstance(value, dict):
+    if isinstance(value, (*_PLAIN, dict)):
         return value
     if isinstance(value, list):
         return [wrap(loop, item) for item in value]

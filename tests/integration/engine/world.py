@@ -26,6 +26,7 @@ from tupper.core.errors import BackendUnavailable, ImageNotFound, MachineFailed,
 from tupper.core.lifecycle import EndReason, ExitReason
 from tupper.core.liveness import is_alive, kill_and_wait, start_ticks, wait_end
 from tupper.core.paths import Paths
+from tupper.engine.assembly import policy_of
 from tupper.engine.parts import Parts
 from tupper.network.policy import check_policy
 
@@ -305,7 +306,7 @@ class World:
             forward=Forward,
             make_disk=make_disk,
             agent_binary=lambda: Path("/bin/true"),
-            policy=lambda record: record.allow_internet,
+            policy=policy_of,
             dial=dial,
             bind=lambda context: None,
         )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import re
 import subprocess
 
 import pytest
 
-from tupper.core.errors import InvalidArgument, OutOfDisk
+from tupper.core.errors import InvalidArgument, OutOfDisk, StoreError
 from tupper.images import make_disk
 
 
@@ -44,6 +45,29 @@ async def test_disks_are_made_side_by_side_and_survive_a_lost_cache(tmp_path):
         file.unlink()
     await make_disk(tmp_path / "again", 64, cache_dir=cache)
     assert len(list((cache / "disks").iterdir())) == 1
+
+
+async def test_cache_on_another_file_system(tmp_path, monkeypatch):
+    """copy_file_range(2) refuses that, and a cache in memory or on another disk is usual."""
+    refused = []
+
+    def refuse(*_args, **_options):
+        refused.append(True)
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr("os.copy_file_range", refuse)
+    disk = tmp_path / "disk"
+    await make_disk(disk, 256, cache_dir=tmp_path / "cache")
+    assert refused
+    subprocess.run(["/sbin/e2fsck", "-fn", disk], check=True, capture_output=True)
+    assert disk.stat().st_blocks * 512 < 2**20
+    (master,) = (tmp_path / "cache" / "disks").iterdir()
+    assert disk.read_bytes() == master.read_bytes()
+
+
+async def test_disk_that_cannot_be_made_is_not_called_full(tmp_path):
+    with pytest.raises(StoreError, match="No such file"):
+        await make_disk(tmp_path / "nowhere" / "disk", 64, cache_dir=tmp_path / "cache")
 
 
 @pytest.mark.parametrize("size_mib", [0, -1, 15, 2**40])

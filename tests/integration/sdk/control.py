@@ -49,6 +49,7 @@ class Machine:
     end: dt.datetime
     end_reason: str | None = None
     ports: dict = field(default_factory=dict)
+    network: dict | None = None
 
     def answer(self):
         ours = self.body.get("tupper", {})
@@ -275,6 +276,17 @@ class ControlPlane:
             machine.ports[str(body["port"])] = f"127.0.0.1:{40000 + body['port'] % 1000}"
             return JSONResponse({"address": machine.ports[str(body["port"])]})
 
+        async def links(request):
+            return JSONResponse({"url": "http://127.0.0.1:40001"})
+
+        async def network(request):
+            body = await note(request)
+            machine = self._find(request)
+            if machine is None:
+                return missing(request)
+            machine.network = body
+            return Response(status_code=204)
+
         async def idle(request):
             await note(request)
             return Response(status_code=204)
@@ -289,6 +301,8 @@ class ControlPlane:
                 Route("/sandboxes/{id}/metrics", metrics, methods=["GET"]),
                 Route("/tupper/v1/info", info),
                 Route("/tupper/v1/shutdown", shutdown, methods=["POST"]),
+                Route("/tupper/v1/links", links, methods=["POST"]),
+                Route("/sandboxes/{id}/network", network, methods=["PUT"]),
                 Route("/tupper/v1/sandboxes/{id}/ports", ports, methods=["POST"]),
                 Route("/tupper/v1/sandboxes/{id}/idle-timeout", idle, methods=["POST"]),
             ]

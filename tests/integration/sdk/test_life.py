@@ -298,8 +298,6 @@ def test_arguments_of_e2b_that_cannot_work_say_so(control):
         for call in (sandbox.pause, sandbox.create_snapshot, sandbox.fork):
             with pytest.raises(UnsupportedException, match="not supported"):
                 call()
-        with pytest.raises(UnsupportedException, match="unix socket"):
-            sandbox.download_url("/x")
 
 
 def test_profiles_fill_create(control, tmp_path, monkeypatch):
@@ -371,3 +369,22 @@ def test_tb063_terminals(make):
     assert b"40 120" in seen
     assert b"xterm-256color-y" in seen
     assert sandbox.pty.kill(handle.pid) is False
+
+
+def test_links_of_a_local_sandbox_lead_to_an_address_of_the_server(control):
+    with Sandbox.create() as sandbox:
+        url = sandbox.download_url("/x", user="user", use_signature_expiration=60)
+        assert url.startswith("http://127.0.0.1:40001/files?path=%2Fx&username=user&signature=v1_")
+
+
+def test_network_is_replaced_by_instance_and_by_id(control):
+    with Sandbox.create() as sandbox:
+        machine = control.machines[sandbox.sandbox_id]
+        sandbox.update_network({"deny_out": lambda context: [context.all_traffic]})
+        assert machine.network == {"denyOut": ["0.0.0.0/0"]}
+        Sandbox.update_network(sandbox.sandbox_id, {"allow_internet_access": False})
+        assert machine.network == {"allow_internet_access": False}
+        with pytest.raises(UnsupportedException, match="egress_proxy"):
+            sandbox.update_network({"egress_proxy": {"address": "x:1"}})
+    with pytest.raises(SandboxNotFoundException):
+        sandbox.update_network({})

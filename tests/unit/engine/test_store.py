@@ -238,10 +238,14 @@ async def test_damaged_page_is_a_store_error(tmp_path):
     raw = bytearray(path.read_bytes())
     raw[4096:] = b"\xa5" * (len(raw) - 4096)
     path.write_bytes(raw)
-    with pytest.raises(StoreError, match="malformed") as caught:
+
+    async def look():
         store = await Store.open(tmp_path)
         try:
             await store.living()
         finally:
             await store.close()
+
+    with pytest.raises(StoreError, match="malformed") as caught:
+        await look()
     assert "backup" in caught.value.hint

@@ -117,7 +117,7 @@ def test_a_profile_fills_what_is_open():
 
 def test_what_needs_saved_memory_is_refused():
     for bad in ({"on_timeout": "pause"}, {"on_timeout": {"action": "pause"}}):
-        with pytest.raises(UnsupportedException, match="saved memory"):
+        with pytest.raises(UnsupportedException, match="saves memory"):
             render_creation(Creation(lifecycle=bad))
     render_creation(Creation(lifecycle={"on_timeout": "kill"}))
 
@@ -130,3 +130,18 @@ def test_metadata_is_text():
 def test_an_owner_is_this_process_or_none():
     with pytest.raises(InvalidArgumentException, match="owner"):
         render_creation(Creation(owner="me"))
+
+
+def test_functions_choose_addresses():
+    network = {"allow_out": ["1.1.1.1"], "deny_out": lambda context: [context.all_traffic]}
+    assert render_creation(Creation(network=network))["network"] == {
+        "allowOut": ["1.1.1.1"],
+        "denyOut": ["0.0.0.0/0"],
+    }
+
+
+def test_network_options_that_are_not_here():
+    for key in ("rules", "egress_proxy", "dns_servers"):
+        with pytest.raises(UnsupportedException, match=key):
+            render_creation(Creation(network={key: ["x"]}))
+        assert render_creation(Creation(network={key: None}))["network"] == {}

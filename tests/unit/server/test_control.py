@@ -9,10 +9,14 @@ import httpx2
 import pytest
 
 from integration.engine.world import InProcess, World
+from tupper.core.errors import TemplateNotFound
 from tupper.core.settings import Settings
 from tupper.engine import Engine
+from tupper.protocol.e2b import file_signature
 from tupper.server.activity import Activity
 from tupper.server.app import make_app
+from tupper.server.idempotency import KeyInProgress, Keys
+from tupper.server.links import Links
 from tupper.server.listen import Listeners, bind_private, bind_tcp
 
 
@@ -22,7 +26,9 @@ async def serving(world):
         world.paths, Settings(min_free_disk_mib=1), find_parts=world.find_parts
     )
     activity, leave = Activity(), asyncio.Event()
-    listeners = Listeners(engine, make_app(engine, activity, leave), activity)
+    app = make_app(engine, activity, leave)
+    listeners = Listeners(engine, app, activity)
+    app.lead_links(Links(world.paths, listeners, (), None))
     tcp = bind_tcp("127.0.0.1:0")
     world.tcp = f"http://127.0.0.1:{tcp.getsockname()[1]}"
     world.engine, world.leave = engine, leave
@@ -391,6 +397,91 @@ async def test_json_stream_of_a_pull_reports_errors(http):
     assert lines[-1]["error"]["error_code"] == "image_not_found"
 
 
+async def test_network_is_replaced(world, http):
+    made = await create(http, network={"denyOut": ["198.51.100.0/24"]})
+    path = f"/sandboxes/{made['sandboxID']}"
+    change = {"allowOut": ["1.1.1.1"], "denyOut": ["0.0.0.0/0"]}
+    answer = await http.put(f"{path}/network", json=change)
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert (await http.get(path)).json()["network"] == change
+    (policy,) = world.network.policies.values()
+    assert (policy.internet, policy.allow_out, policy.deny_out) == (
+        True,
+        ("1.1.1.1",),
+        ("0.0.0.0/0",),
+    )
+    await http.put(f"{path}/network", json={"allow_internet_access": False})
+    got = (await http.get(path)).json()
+    assert got["allowInternetAccess"] is False
+    assert "network" not in got
+    await http.put(f"{path}/network", json={})
+    assert (await http.get(path)).json()["allowInternetAccess"] is True
+    assert (await http.put("/sandboxes/i00000000000000000000/network", json={})).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        ({"denyOut": ["example.com"]}, 400),
+        ({"allowOut": ["example.com"]}, 400),
+        ({"allowOut": ["*.example.com"], "denyOut": ["0.0.0.0/0"]}, 501),
+        ({"rules": {"example.com": [{}]}}, 501),
+        ({"egressProxy": {"address": "x:1"}}, 501),
+        ({"dnsServers": ["9.9.9.9"]}, 501),
+        ({"egressProxy": None, "rules": {}}, 204),
+    ],
+)
+async def test_network_that_cannot_be(world, http, change, status):
+    made = await create(http, network={"denyOut": ["198.51.100.0/24"]})
+    path = f"/sandboxes/{made['sandboxID']}"
+    assert (await http.put(f"{path}/network", json=change)).status_code == status
+    if status != 204:
+        assert (await http.get(path)).json()["network"] == {"denyOut": ["198.51.100.0/24"]}
+
+
+async def test_idempotency_key(world, http):
+    async def ask(key, **body):
+        body = {"templateID": "base", **body}
+        return await http.post("/v2/sandboxes", json=body, headers={"Idempotency-Key": key})
+
+    first, again = await ask("k-1"), await ask("k-1")
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert first.json()["sandboxID"] == again.json()["sandboxID"]
+    other = await ask("k-1", metadata={"a": "b"})
+    assert (other.status_code, other.json()["error_code"]) == (409, "idempotency_request_mismatch")
+    assert (await ask("k-2")).json()["sandboxID"] != first.json()["sandboxID"]
+    assert (await ask("no key")).status_code == 400
+    assert (await ask("k-3", timeout=-1)).status_code == 400
+    assert (await ask("k-3")).status_code == 201
+
+
+async def test_idempotency_key_under_way():
+    keys = Keys()
+    with keys.claim("me", "k", {"a": 1}):
+        with pytest.raises(KeyInProgress), keys.claim("me", "k", {"a": 1}):
+            pass
+        with keys.claim("you", "k", {"a": 2}) as other:
+            assert other.record is None
+    with keys.claim("me", "k", {"a": 3}) as free:
+        assert free.record is None
+
+
+async def test_links_get_an_address(http, remote):
+    made = await create(http)
+    assert (await remote.post("/tupper/v1/links")).status_code == 403
+    url = (await http.post("/tupper/v1/links")).json()["url"]
+    assert (await http.post("/tupper/v1/links")).json()["url"] == url
+    async with httpx2.AsyncClient(timeout=10) as stranger:
+        assert (await stranger.get(f"{url}/v2/sandboxes")).status_code == 401
+        signature = file_signature("/x", "read", "", made["envdAccessToken"])
+        query = {"path": "/x", "signature": signature}
+        token = {"X-Access-Token": made["envdAccessToken"]}  # the double judges no signatures
+        answer = await stranger.get(f"{url}/files", params=query, headers=token)
+        assert answer.json()["target"].startswith("/files?path=")
+        answer = await stranger.get(f"{url}/files", params={**query, "path": "/y"}, headers=token)
+        assert answer.status_code == 401
+
+
 async def connect(world):
     host, port = world.tcp.removeprefix("http://").split(":")
     return await asyncio.open_connection(host, int(port))
@@ -441,3 +532,34 @@ async def test_edge_takes_no_whole_urls(world, http, remote):
         )
         assert (await reader.readline()).startswith(b"HTTP/1.1 400"), target
         writer.close()
+
+
+FILES = [
+    "oci:/srv/i",
+    "oci-archive:/a",
+    "docker-archive:/etc/shadow",
+    "docker-daemon:x:1",
+    "/i.tar",
+]
+
+
+@pytest.mark.parametrize("reference", FILES)
+async def test_remote_callers_cannot_read_the_hosts_files_as_images(remote, reference):
+    made = await remote.post("/v2/sandboxes", json={"tupper": {"image": reference}})
+    assert (made.status_code, made.json()["error_code"]) == (403, "permission_denied")
+    pulled = await remote.post("/tupper/v1/images/pull", json={"reference": reference})
+    assert (pulled.status_code, pulled.json()["error_code"]) == (403, "permission_denied")
+
+
+@pytest.mark.parametrize("form", ["FROM {}", "ARG B={}\nFROM $B", "FROM base\nCOPY --from={} / /"])
+async def test_remote_builds_cannot_either(world, remote, monkeypatch, form):
+    async def ensure(name, **_):
+        if name != "base":
+            raise TemplateNotFound(name)
+        return world.images.rootfs
+
+    monkeypatch.setattr(world.engine.templates, "ensure", ensure)
+    text = form.format("oci:/srv/i")
+    answer = await remote.post("/tupper/v1/templates", json={"name": "t", "dockerfile": text})
+    last = json.loads(answer.text.splitlines()[-1])
+    assert (last["event"], last["error"]["error_code"]) == ("error", "permission_denied")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from typing import cast
 from urllib.parse import quote
 
 import tupper
@@ -40,6 +41,7 @@ class Control:
         self.target = target
         self._http: Http | None = None
         self._lock = Lock()
+        self._unbuilt: tuple[str, ...] = ()
 
     async def call(
         self,
@@ -125,12 +127,19 @@ class Control:
                 await in_thread(lambda: _daemon.start(self.target.paths))
                 is_ours = True
                 continue
-            if is_ours or not is_outdated(decode(answer)) or not await self._shut_down(http):
+            info = decode(answer)
+            if is_ours or not is_outdated(info) or not await self._shut_down(http):
+                self._unbuilt = parse_unbuilt(info)
                 return http
             await http.close()
         raise errors.UnavailableException(
             "the background process starts but does not answer", code="daemon_unavailable"
         )
+
+    async def has_to_build(self, template: str) -> bool:
+        """Whether the first sandbox of a template has to wait for its build. Local only."""
+        await self.connect()
+        return template in self._unbuilt
 
     async def _shut_down(self, http: Http) -> bool:
         """Ask an older idle process to leave. Returns whether it has."""
@@ -239,6 +248,12 @@ def is_outdated(info: object) -> bool:
     if not isinstance(theirs, str) or not any(_release(theirs)):
         return False  # from a source tree that is not installed
     return _release(theirs) < _release(tupper.__version__)
+
+
+def parse_unbuilt(info: object) -> tuple[str, ...]:
+    """The templates that the first sandbox would have to build."""
+    names = (as_object(info) or {}).get("unbuilt")
+    return tuple(map(str, cast("list[object]", names))) if isinstance(names, list) else ()
 
 
 def _release(version: str) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from tupper.sdk._async.commands import CommandCalls
 from tupper.sdk._shared import git
@@ -54,7 +55,8 @@ class AsyncGit:
                 timeout=options.timeout,
                 request_timeout=options.request_timeout,
             )
-        except CommandExitException as error:
+        except CommandExitException as stopped:
+            error = cast("CommandExitException[str]", stopped)
             action = next((word for word in arguments if word.isalpha()), "")
             raise git.explain(error, action) from error
 
@@ -62,8 +64,8 @@ class AsyncGit:
         """What git says; empty if it fails with 1 or 2, its way of saying that there is none."""
         try:
             return (await self._git(path, arguments, options)).stdout.rstrip("\n")
-        except CommandExitException as error:
-            if error.exit_code in (1, 2):
+        except CommandExitException as stopped:
+            if cast("CommandExitException[str]", stopped).exit_code in (1, 2):
                 return ""
             raise
 

@@ -10,6 +10,7 @@ from typing import Literal, NoReturn, Self, Unpack
 
 from tupper.core import log
 from tupper.core.errors import TupperError
+from tupper.protocol.connect import as_object
 from tupper.sdk import _io_async as io
 from tupper.sdk._async.agent import Agent
 from tupper.sdk._async.control import Control, decode, sandbox_path
@@ -126,6 +127,18 @@ async def _get_metrics_by_id(
         return await _get_metrics(control, sandbox_id, start, end)
     finally:
         await control.close()
+
+
+async def _announce_build(control: Control, body: Mapping[str, object]) -> None:
+    """Say so when a create will take a minute or more, because its template is not built yet."""
+    template = str(body["templateID"])
+    if "image" not in (as_object(body.get("tupper")) or {}) and await control.has_to_build(
+        template
+    ):
+        log.notice(
+            f"tupper: building the template {template} first, which takes a minute or more; "
+            "`tupper setup` does it ahead"
+        )
 
 
 async def _update_network_by_id(
@@ -300,6 +313,7 @@ class AsyncSandbox:
             raise errors.from_core(error) from error
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else None
         limit_s = opts.get("request_timeout") or CREATE_TIMEOUT_S
+        await _announce_build(control, body)
 
         async def make() -> Grant:
             answer = await control.call(

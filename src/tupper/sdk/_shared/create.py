@@ -181,10 +181,14 @@ def _rename(network: Mapping[str, object], known: Mapping[str, str]) -> dict[str
             continue
         if key not in known:
             raise UnsupportedException(f"network: {key} is not supported here yet")
-        if callable(value):  # E2B lets a function choose the addresses
-            value = value(SandboxNetworkSelectorContext(all_traffic=ALL_TRAFFIC, rules=rules))
-        body[known[key]] = list(cast("Iterable[object]", value)) if key in _EGRESS else value
+        body[known[key]] = _addresses(value, rules) if key in _EGRESS else value
     return body
+
+
+def _addresses(value: object, rules: Mapping[str, object]) -> list[object]:
+    if callable(value):  # E2B lets a function choose the addresses
+        value = value(SandboxNetworkSelectorContext(ALL_TRAFFIC, rules))
+    return list(cast("Iterable[object]", value))
 
 
 def _check_lifecycle(lifecycle: Mapping[str, object] | None) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from typing import cast
 from urllib.parse import quote
 
 import tupper
@@ -41,6 +42,7 @@ class Control:
         self.target = target
         self._http: Http | None = None
         self._lock = Lock()
+        self._unbuilt: tuple[str, ...] = ()
 
     def call(
         self,
@@ -126,12 +128,19 @@ class Control:
                 in_thread(lambda: _daemon.start(self.target.paths))
                 is_ours = True
                 continue
-            if is_ours or not is_outdated(decode(answer)) or not self._shut_down(http):
+            info = decode(answer)
+            if is_ours or not is_outdated(info) or not self._shut_down(http):
+                self._unbuilt = parse_unbuilt(info)
                 return http
             http.close()
         raise errors.UnavailableException(
             "the background process starts but does not answer", code="daemon_unavailable"
         )
+
+    def has_to_build(self, template: str) -> bool:
+        """Whether the first sandbox of a template has to wait for its build. Local only."""
+        self.connect()
+        return template in self._unbuilt
 
     def _shut_down(self, http: Http) -> bool:
         """Ask an older idle process to leave. Returns whether it has."""
@@ -240,6 +249,12 @@ def is_outdated(info: object) -> bool:
     if not isinstance(theirs, str) or not any(_release(theirs)):
         return False  # from a source tree that is not installed
     return _release(theirs) < _release(tupper.__version__)
+
+
+def parse_unbuilt(info: object) -> tuple[str, ...]:
+    """The templates that the first sandbox would have to build."""
+    names = (as_object(info) or {}).get("unbuilt")
+    return tuple(map(str, cast("list[object]", names))) if isinstance(names, list) else ()
 
 
 def _release(version: str) -> tuple[int, ...]:

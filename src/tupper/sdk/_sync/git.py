@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from tupper.sdk._shared import git
 from tupper.sdk._shared.errors import CommandExitException, InvalidArgumentException
@@ -55,7 +56,8 @@ class Git:
                 timeout=options.timeout,
                 request_timeout=options.request_timeout,
             )
-        except CommandExitException as error:
+        except CommandExitException as stopped:
+            error = cast("CommandExitException[str]", stopped)
             action = next((word for word in arguments if word.isalpha()), "")
             raise git.explain(error, action) from error
 
@@ -63,8 +65,8 @@ class Git:
         """What git says; empty if it fails with 1 or 2, its way of saying that there is none."""
         try:
             return (self._git(path, arguments, options)).stdout.rstrip("\n")
-        except CommandExitException as error:
-            if error.exit_code in (1, 2):
+        except CommandExitException as stopped:
+            if cast("CommandExitException[str]", stopped).exit_code in (1, 2):
                 return ""
             raise
 

@@ -11,6 +11,7 @@ from typing import Literal, NoReturn, Self, Unpack
 
 from tupper.core import log
 from tupper.core.errors import TupperError
+from tupper.protocol.connect import as_object
 from tupper.sdk import _io_sync as io
 from tupper.sdk._faces_sync import Commands, Filesystem, Pty
 from tupper.sdk._host import open_links, publish_port
@@ -125,6 +126,16 @@ def _get_metrics_by_id(
         return _get_metrics(control, sandbox_id, start, end)
     finally:
         control.close()
+
+
+def _announce_build(control: Control, body: Mapping[str, object]) -> None:
+    """Say so when a create will take a minute or more, because its template is not built yet."""
+    template = str(body["templateID"])
+    if "image" not in (as_object(body.get("tupper")) or {}) and control.has_to_build(template):
+        log.notice(
+            f"tupper: building the template {template} first, which takes a minute or more; "
+            "`tupper setup` does it ahead"
+        )
 
 
 def _update_network_by_id(
@@ -299,6 +310,7 @@ class Sandbox:
             raise errors.from_core(error) from error
         headers = {"Idempotency-Key": idempotency_key} if idempotency_key else None
         limit_s = opts.get("request_timeout") or CREATE_TIMEOUT_S
+        _announce_build(control, body)
 
         def make() -> Grant:
             answer = control.call(

@@ -1,0 +1,131 @@
+// The published JavaScript SDK, unmodified, against a server of ours. Prints a line of JSON a row.
+import { createRequire } from 'node:module'
+import { pathToFileURL } from 'node:url'
+import assert from 'node:assert/strict'
+
+const require = createRequire(process.env.ROWS_MODULES + '/')
+const e2b = await import(pathToFileURL(require.resolve('e2b')).href)
+const Sandbox = e2b.Sandbox ?? e2b.default.Sandbox
+const pause = ms => new Promise(done => setTimeout(done, ms))
+
+async function until(condition, limit = 20000) {
+  const end = Date.now() + limit
+  for (;;) {
+    const found = await condition()
+    if (found) return found
+    assert(Date.now() < end, 'the condition did not come true')
+    await pause(50)
+  }
+}
+
+const rows = {
+  async commands(sbx) {
+    const result = await sbx.commands.run('echo hello; echo oops >&2; pwd; sudo id -u')
+    assert.equal(result.stdout, 'hello\n/home/user\n0\n')
+    assert.equal(result.stderr, 'oops\n')
+  },
+  async exit_error(sbx) {
+    await assert.rejects(sbx.commands.run('exit 7'), error =>
+      error instanceof e2b.CommandExitError && error.exitCode === 7)
+  },
+  async timeout(sbx) {
+    await assert.rejects(sbx.commands.run('sleep 10', { timeoutMs: 1000 }), e2b.TimeoutError)
+  },
+  async background_stdin(sbx) {
+    const handle = await sbx.commands.run('cat', { background: true, stdin: true })
+    await sbx.commands.sendStdin(handle.pid, 'text')
+    await sbx.commands.closeStdin(handle.pid)
+    assert.equal((await handle.wait()).stdout, 'text')
+    assert.equal(await sbx.commands.kill(999999), false)
+  },
+  async envs(sbx) {
+    const run = options => sbx.commands.run('echo $LEVEL', options)
+    assert.equal((await run()).stdout, 'sandbox\n')
+    assert.equal((await run({ envs: { LEVEL: 'command' } })).stdout, 'command\n')
+  },
+  async files(sbx) {
+    const info = await sbx.files.write('js.txt', 'text ä')
+    assert.equal(info.path, '/home/user/js.txt')
+    assert.equal(await sbx.files.read('js.txt'), 'text ä')
+    await sbx.files.write([{ path: 'many/1', data: '1' }, { path: 'many/2', data: '2' }])
+    assert.deepEqual((await sbx.files.list('many')).map(each => each.name), ['1', '2'])
+    await sbx.files.write('empty', '')
+    assert.equal(await sbx.files.read('empty'), '')
+    assert.equal(await sbx.files.makeDir('folder'), true)
+    assert.equal(await sbx.files.makeDir('folder'), false)
+    await sbx.files.rename('js.txt', 'moved.txt')
+    assert.equal(await sbx.files.exists('js.txt'), false)
+    await assert.rejects(sbx.files.read('js.txt'), e2b.NotFoundError)
+    assert.equal((await sbx.files.read('/proc/sys/kernel/random/boot_id')).trim().length, 36)
+  },
+  async watch(sbx) {
+    const seen = []
+    await sbx.files.makeDir('watched')
+    const handle = await sbx.files.watchDir('watched', event => void seen.push(event))
+    await sbx.files.write('watched/new.txt', 'small')
+    await until(() => seen.length >= 3)
+    assert.deepEqual(seen.map(event => event.type), ['create', 'chmod', 'write'])
+    await handle.stop()
+  },
+  async pty(sbx) {
+    let shown = ''
+    const decoder = new TextDecoder()
+    const handle = await sbx.pty.create({
+      cols: 80, rows: 24, envs: { ABC: '123' }, onData: data => void (shown += decoder.decode(data)),
+    })
+    await sbx.pty.sendInput(handle.pid, new TextEncoder().encode('echo $ABC-$TERM; exit\n'))
+    assert.equal((await handle.wait()).exitCode, 0)
+    assert(shown.includes('123-xterm-256color'))
+  },
+  async links(sbx) {
+    await sbx.files.write('linked.txt', 'through a link')
+    const answer = await fetch(await sbx.downloadUrl('linked.txt'))
+    assert.equal(await answer.text(), 'through a link')
+    const form = new FormData()
+    form.append('file', new Blob(['uploaded']), 'x.txt')
+    assert.equal((await fetch(await sbx.uploadUrl('up.txt'), { method: 'POST', body: form })).status, 200)
+    assert.equal(await sbx.files.read('up.txt'), 'uploaded')
+  },
+  async life(sbx) {
+    const info = await sbx.getInfo()
+    assert.equal(info.sandboxId, sbx.sandboxId)
+    assert.deepEqual(info.metadata, { kind: 'js' })
+    const other = await Sandbox.connect(sbx.sandboxId, { timeoutMs: 1000 })
+    assert.equal((await other.getInfo()).endAt.getTime(), info.endAt.getTime())
+    await sbx.setTimeout(600_000)
+    assert((await sbx.getInfo()).endAt > info.endAt)
+    const pages = Sandbox.list({ query: { metadata: { kind: 'js' } }, limit: 1 })
+    assert.deepEqual((await pages.nextItems()).map(each => each.sandboxId), [sbx.sandboxId])
+    assert.equal(pages.hasNext, false)
+    assert.equal(await Sandbox.kill('i' + '0'.repeat(20)), false)
+  },
+  async unsupported(sbx) {
+    await assert.rejects(sbx.pause(), e2b.SandboxError)
+  },
+  async killed_in_flight(sbx) {
+    const running = sbx.commands.run('sleep 60')
+    setTimeout(() => sbx.kill(), 1000)
+    await assert.rejects(running, error => /end of life while the request was in flight/.test(error.message))
+    assert.equal(await sbx.isRunning(), false)
+    const answer = await fetch(process.env.E2B_API_URL, {
+      headers: { 'E2b-Sandbox-Id': sbx.sandboxId, 'E2b-Sandbox-Port': '8000' },
+    })
+    assert.equal(answer.status, 502)
+    assert.deepEqual(await answer.json(),
+      { sandboxId: sbx.sandboxId, message: 'The sandbox was not found', code: 502 })
+  },
+}
+
+const { version } = require('e2b/package.json')
+console.log(JSON.stringify({ version }))
+const sbx = await Sandbox.create({ timeoutMs: 300_000, metadata: { kind: 'js' }, envs: { LEVEL: 'sandbox' } })
+for (const [row, run] of Object.entries(rows)) {
+  try {
+    await run(sbx)
+    console.log(JSON.stringify({ row, outcome: 'passed', detail: '' }))
+  } catch (error) {
+    console.log(JSON.stringify({ row, outcome: 'failed', detail: String(error.stack) }))
+  }
+}
+await sbx.kill()
+process.exit(0)

@@ -1,0 +1,30 @@
+"""Code written for E2B, with only the import line changed and with E2B's own SDKs unmodified."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from e2e.e2b import rows
+
+PYTHON = ("native-sync", "native-async", "new-sync", "new-async", "old-sync", "old-async")
+ROWS = [function.__name__.removeprefix("row_") for function in rows.ROWS]
+SMOKE = Path(__file__).with_name("smoke.mjs").read_text()
+
+# The first row of a way waits for all of them.
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.mark.parametrize("way", PYTHON)
+@pytest.mark.parametrize("row", ROWS)
+def test_python(outcome, way, row):
+    found = outcome(way, row)
+    if found["outcome"] == "absent":
+        pytest.skip(f"{way}: {found['detail']}")
+    assert found["outcome"] == "passed", found["detail"]
+
+
+@pytest.mark.parametrize("row", re.findall(r"^  async (\w+)\(sbx\)", SMOKE, re.MULTILINE))
+def test_javascript(outcome, row):
+    found = outcome("javascript", row)
+    assert found["outcome"] == "passed", found["detail"]

@@ -1,0 +1,116 @@
+"""Makes ``docs/e2b.md`` from what a run of ``tests/e2e/e2b`` recorded.
+
+``ROWS_RECORD=DIR pytest tests/e2e/e2b`` writes a file a way; ``python tools/e2b_page.py DIR`` makes
+the page of them. It refuses a record with rows missing, so the page never says more than was run.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import tupper
+from tupper.server.e2b import UNSUPPORTED
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "e2b.md"
+WAYS = ("native-sync", "native-async", "new-sync", "new-async", "old-sync", "old-async")
+MARKS = {"passed": "yes", "failed": "**no**", "absent": "n/a"}
+
+HEAD = """\
+# Code written for E2B
+
+This page is made by `tools/e2b_page.py` from a run of `tests/e2e/e2b`; do not edit it.
+
+There are two ways to run code that was written for E2B:
+
+* **Change the import line.** `from tupper import Sandbox` (or `AsyncSandbox`) in the place of
+  `from e2b import Sandbox`. No server, no key.
+* **Change nothing.** Run `tupper serve --listen 127.0.0.1:3000`, make a key with
+  `tupper key create`, and set `E2B_API_KEY` to it and both `E2B_API_URL` and `E2B_SANDBOX_URL` to
+  `http://127.0.0.1:3000`.
+
+Links of `download_url` and `upload_url` work in both; with the changed import line they lead to an
+address on 127.0.0.1 that the first link opens. `get_host` gives an address of this machine with
+the changed import line, and `PORT-ID.localhost:3000` from the published SDKs.
+"""
+
+
+def read(directory: Path, way: str) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The first line of a record, and its rows by name."""
+    lines = [json.loads(line) for line in (directory / f"{way}.jsonl").read_text().splitlines()]
+    return lines[0], {line["row"]: line for line in lines[1:]}
+
+
+def title(row: str) -> str:
+    """A row's name as words."""
+    area, _, rest = row.partition("_")
+    return f"{area}: {rest.replace('_', ' ')}"
+
+
+def render(directory: Path) -> str:
+    """The page."""
+    records = {way: read(directory, way) for way in WAYS}
+    rows = list(records["new-sync"][1])
+    for way, (_, found) in records.items():
+        if list(found) != rows:
+            raise SystemExit(f"{way}: its rows are not those of new-sync")
+    javascript, smoke = read(directory, "javascript")
+    parts = [HEAD, *_counts(records, javascript, smoke), *_table(records, rows)]
+    return "\n".join([*parts, *_absent(records)]) + "\n"
+
+
+def _counts(records: Any, javascript: dict[str, Any], smoke: dict[str, Any]) -> list[str]:
+    lines = ["## What was run", "", "| way | version | passed | failed | not in this SDK |"]
+    lines.append("|---|---|---|---|---|")
+    for way, (head, found) in records.items():
+        outcomes = [row["outcome"] for row in found.values()]
+        counts = " | ".join(str(outcomes.count(name)) for name in MARKS)
+        lines.append(f"| {way} | {head['version']} | {counts} |")
+    good = sum(row["outcome"] == "passed" for row in smoke.values())
+    lines.append(f"| javascript | {javascript['version']} | {good} | {len(smoke) - good} | |")
+    return lines
+
+
+def _table(records: Any, rows: list[str]) -> list[str]:
+    names = {"native": "import changed", "new": "unmodified, newest", "old": "unmodified, 2.45"}
+    heads = [f"{names[way.partition('-')[0]]}, {way.partition('-')[2]}" for way in WAYS]
+    lines = ["", "## Row by row", "", "| | " + " | ".join(heads) + " |"]
+    lines.append("|---" * (len(WAYS) + 1) + "|")
+    for row in rows:
+        marks = [MARKS[found[row]["outcome"]] for _, found in records.values()]
+        lines.append(f"| {title(row)} | " + " | ".join(marks) + " |")
+    return lines
+
+
+def _absent(records: Any) -> list[str]:
+    there = set(tupper.__all__)
+    names = [name for name in records["new-sync"][0]["names"] if name not in there]
+    routes = [route.replace("{rest:path}", "…") for route in UNSUPPORTED]
+    return [
+        "",
+        "## What is not here",
+        "",
+        "These routes answer 501 with a message. The published SDKs raise it as a",
+        "`SandboxException` and do not try again; with the changed import line such calls raise",
+        "`UnsupportedException`: " + ", ".join(f"`{route}`" for route in routes) + ".",
+        "",
+        "So do, on `create`: `lifecycle` with `pause` or `auto_resume`, `iam`, `mcp`,",
+        "`volume_mounts`, and of `network`: domains in `allow_out`, `rules`, `egress_proxy`,",
+        "`dns_servers`, `https_ports`, `mask_request_host`, `allow_public_traffic=False`.",
+        "",
+        "Names of the newest `e2b` package that `tupper` does not have: "
+        + ", ".join(f"`{name}`" for name in names)
+        + ".",
+    ]
+
+
+def main() -> int:
+    """Write the page."""
+    PAGE.write_text(render(Path(sys.argv[1])))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
