@@ -16,36 +16,50 @@ from benchmarks.raw import raw_runsc
 from tupper import Sandbox
 
 _WATCH_S = 20.0
+_SETTLE_S = 4.0
 
 
 def measure(options: argparse.Namespace) -> dict[str, object]:
-    count = max(2, min(options.count, 10))
+    count = max(3, min(options.count, 10))
     extra = {"backend_options": {"platform": options.platform}} if options.platform else {}
+    made: list[Sandbox] = []
+    names: list[str] = []
     with raw_runsc(options.platform) as raw:
-        names = [raw.start("/bin/sleep", "1000000") for _ in range(count)]
-        raw_pids = [_family(raw.pid(name)) for name in names]
-        made = [Sandbox.create(timeout=600, **extra) for _ in range(count)]
+
+        def pids() -> dict[str, list[int]]:
+            ours = _machines([box.sandbox_id for box in made])
+            return {
+                "ours": [p for pid in ours for p in _family(pid)],
+                "raw": [p for name in names for p in _family(raw.pid(name))],
+            }
+
+        def more(number: int) -> dict[str, int]:
+            """Make so many of each, let them settle, and measure all that there are."""
+            for _ in range(number):
+                made.append(Sandbox.create(timeout=900, **extra))
+                names.append(raw.start("/bin/sleep", "1000000"))
+            time.sleep(_SETTLE_S)
+            return {kind: pss_bytes(found) for kind, found in pids().items()}
+
         try:
-            daemon = background_pid()
-            our_pids = [_family(pid) for pid in _machines([s.sandbox_id for s in made])]
-            groups = {"ours": our_pids, "raw": raw_pids}
-            watched = {k: [p for pids in v for p in pids] for k, v in groups.items()}
-            switches = context_switches(daemon)
-            usage = _watch({**watched, "background": [daemon]})
-            switches = context_switches(daemon) - switches
-            pss = {k: [pss_bytes(pids) for pids in v] for k, v in groups.items()}
-            memory = {"rss": rss_bytes(daemon), "pss": pss_bytes([daemon])}
+            # Pages that all share count in the first ones, so the others show what one more costs.
+            first, all_of_them = more(2), more(count - 2)
+            background = background_pid()
+            switches = context_switches(background)
+            usage = _watch({**pids(), "background": [background]})
+            switches = context_switches(background) - switches
+            memory = {"rss": rss_bytes(background), "pss": pss_bytes([background])}
         finally:
-            for sandbox in made:
-                sandbox.kill()
-    marginal = {k: sum(v[1:]) / len(v[1:]) for k, v in pss.items()}
+            for box in made:
+                box.kill()
+    marginal = {kind: (all_of_them[kind] - first[kind]) / (count - 2) for kind in first}
     return {
         "count": count,
-        "marginal_pss_mb": {k: round(v / 1e6, 2) for k, v in marginal.items()},
+        "marginal_pss_mb": {kind: round(value / 1e6, 2) for kind, value in marginal.items()},
         "pss_ratio": round(marginal["ours"] / marginal["raw"], 3),
-        "cpu_percent_of_a_core_each": {k: round(usage[k] / count, 3) for k in groups},
+        "cpu_percent_of_a_core_each": {kind: round(usage[kind] / count, 3) for kind in first},
         "more_than_raw_percent": round((usage["ours"] - usage["raw"]) / count, 3),
-        "background_mb": {k: round(v / 1e6, 1) for k, v in memory.items()},
+        "background_mb": {kind: round(value / 1e6, 1) for kind, value in memory.items()},
         "background_cpu_percent": round(usage["background"], 3),
         "background_wakes_per_s": round(switches / _WATCH_S, 2),
     }

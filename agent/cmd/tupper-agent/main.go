@@ -16,12 +16,16 @@ import (
 	"runtime/debug"
 	"strconv"
 	"syscall"
+	"time"
 
 	"tupper.dev/agent/internal/server"
 	"tupper.dev/agent/internal/settings"
 	"tupper.dev/agent/internal/sudo"
 	"tupper.dev/agent/internal/supervise"
 )
+
+// settle is when the work of the start is over.
+const settle = 2 * time.Second
 
 const configVariable = "TUPPER_AGENT_CONFIG"
 
@@ -68,6 +72,8 @@ func serve(args []string) error {
 	runtime.GOMAXPROCS(max(1, min(2, runtime.NumCPU()/2)))
 	sealDescriptors()
 	debug.SetGCPercent(50)
+	// The start is what needs most; an idle sandbox gives that back, once.
+	defer time.AfterFunc(settle, debug.FreeOSMemory).Stop()
 	syscall.Umask(0o022)
 	ring := &server.Ring{}
 	if config.Hostname != "" {

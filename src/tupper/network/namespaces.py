@@ -323,7 +323,6 @@ class Namespaces(Network):
 
     async def _rebuild(self) -> None:
         """Make the table from what is written down, in one transaction."""
-        self._has_directory = False  # perhaps; nobody takes it away once it is there
         self._may_have_table = True
         servers = self._resolvers = find_resolvers()
         members = [entry.member(servers) for entry in self._state.entries()]

@@ -316,3 +316,39 @@ async def test_beside_firewalld(lab, network, inside):
     assert attempt(inside(guest), PUBLIC, 80) == b"hello\n"
     await network.detach(guest)
     assert rules(lab) == before
+
+
+async def test_those_who_come_together_are_let_in_by_one_transaction(
+    lab, network, monkeypatch, inside
+):
+    """Also when it fails: that is the matter of one of them, the others try again together."""
+    lab.serve(lab.internet, PUBLIC, 80)
+    await network.attach(sandbox(1), Policy())
+    all_there, begun, scripts = asyncio.Event(), [], []
+    admit, apply = network._admit, network._apply
+
+    async def admit_counted(*arguments):
+        begun.append(arguments)
+        if len(begun) == 5:
+            all_there.set()
+        await admit(*arguments)
+
+    async def apply_but_not_at_first(script):
+        scripts.append(script)
+        if len(scripts) == 1:
+            raise namespaces.NetworkError("no")
+        await apply(script)
+
+    monkeypatch.setattr(network, "_admit", admit_counted)
+    monkeypatch.setattr(network, "_apply", apply_but_not_at_first)
+    async with network._lock:
+        attaching = [asyncio.create_task(network.attach(sandbox(n), Policy())) for n in range(2, 7)]
+        await asyncio.wait_for(all_there.wait(), 20)
+    results = await asyncio.gather(*attaching, return_exceptions=True)
+    failed = [result for result in results if isinstance(result, namespaces.NetworkError)]
+    assert len(failed) == 1
+    for guest in results:
+        if guest not in failed:
+            assert attempt(inside(guest), PUBLIC, 80) == b"hello\n"
+    assert sum("add element" in script for script in scripts[:2]) == 2
+    assert scripts[1].count("sources") == 4
