@@ -241,6 +241,9 @@ class Images:
         )
         self.pulled = 0
 
+    def unbuilt(self):
+        return ["base"]
+
     async def ensure(self, reference, **_):
         if reference == "missing" or not isinstance(reference, str):
             raise ImageNotFound(f"image {reference} does not exist")
