@@ -30,6 +30,7 @@ class EndReason(StrEnum):
     OWNER_GONE = "owner_gone"  # the process it was bound to is gone
     START_FAILED = "start_failed"
     OUT_OF_MEMORY = "out_of_memory"  # the host's limit ended the machine
+    OUT_OF_DISK = "out_of_disk"  # over its disk's size, where the disk itself cannot refuse
     AGENT_DIED = "agent_died"  # PID 1 inside ended by itself
     MACHINE_DIED = "machine_died"  # the kernel or its monitor was ended from outside
     HOST_REBOOTED = "host_rebooted"

@@ -8,13 +8,14 @@ made at once; the machine's record is saved while its agent starts.
 from __future__ import annotations
 
 import asyncio
-import shutil
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import ParamSpec
 
+from tupper.core import userns
 from tupper.core.backend import (
     Attachment,
     Backend,
@@ -313,7 +314,8 @@ def _close_forward(sandbox: Sandbox, guest_port: int) -> None:
 
 async def remove_tree(directory: Path) -> None:
     """Remove a directory of ours and all below; never follows a link out of it."""
-    await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+    with contextlib.suppress(OSError, TupperError):
+        await asyncio.to_thread(userns.remove_tree, directory)
 
 
 def etc_files(hostname: str, attachment: Attachment | None) -> dict[str, str]:

@@ -113,7 +113,12 @@ async def build_debian(
             argv,
             timeout_s=_TIMEOUT_S,
             stdin=sources.encode(),
-            env=minimal_env(TMPDIR=str(stage), DEBIAN_FRONTEND="noninteractive"),
+            # Other users than we are, in its user namespace, must be able to reach its directory.
+            env=minimal_env(
+                TMPDIR=str(stage) if as_root else "/var/tmp",  # noqa: S108 - it makes its own
+                HOME="/",  # dpkg looks for its settings there, as that other user
+                DEBIAN_FRONTEND="noninteractive",
+            ),
             on_line=watcher.take,
         )
     except ProgramNotFound as error:
@@ -139,8 +144,10 @@ def mmdebstrap_command(recipe: Recipe, *, as_root: bool, apt_options: list[str])
     # The tree is flushed to disk once, when it is stored.
     argv.append("--dpkgopt=force-unsafe-io")
     argv += [f"--dpkgopt=path-exclude={pattern}" for pattern in recipe.exclude]
-    # Packages that were downloaded stay until they are copied into the cache.
-    return [*argv, "--skip=essential/unlink"]
+    # Packages that were downloaded stay until they are copied into the cache. And mmdebstrap must
+    # not clean apt up after our last hook, which empties /tmp: its apt.conf is there, and without
+    # it apt-get would clean the host's own lists and cache. The hook has done it already.
+    return [*argv, "--skip=essential/unlink,cleanup/apt"]
 
 
 def _hooks(recipe: Recipe, stage: Path, packages: Path, fresh: Path) -> list[str]:

@@ -33,9 +33,9 @@ from tupper.core.errors import InvalidArgument, StoreError
 from tupper.core.log import event
 from tupper.core.paths import make_private
 from tupper.core.process import run
+from tupper.core.userns import AS_ROOT
 from tupper.images.locks import try_lock
 
-USERNS = ("unshare", "--user", "--map-root-user", "--map-auto", "--")
 _REMOVE_TIMEOUT_S = 600.0
 _SYNC_TIMEOUT_S = 600.0
 
@@ -84,7 +84,7 @@ class Store:
 
     def __init__(self, directory: Path, *, user_namespace: bool) -> None:
         self.directory = directory
-        self.prefix: tuple[str, ...] = USERNS if user_namespace else ()
+        self.prefix: tuple[str, ...] = AS_ROOT if user_namespace else ()
 
     def prepare(self) -> None:
         """Make the directories, private."""

@@ -19,9 +19,7 @@ import contextlib
 import dataclasses
 import json
 import os
-import pwd
 import re
-import shutil
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -40,6 +38,7 @@ from tupper.core.errors import (
 )
 from tupper.core.liveness import is_alive, kill_and_wait, start_ticks
 from tupper.core.paths import make_private
+from tupper.core.userns import find_obstacle
 from tupper.network import ruleset
 from tupper.network.policy import HOST_NAMES, Network, Policy, check_id, check_policy
 from tupper.network.resolvers import find_resolvers, is_loopback
@@ -55,7 +54,6 @@ _DEVICE = "eth0"
 _TAP = "tap0"
 _TIMEOUT_S = 30.0
 _READY_S = 10.0
-_PROGRAMS = ("unshare", "nsenter", "newuidmap", "newgidmap", "pasta", "ip", "nft")
 _MARK = "TUPPER_NETWORK"
 _SUBNET = Subnet(0, 0)  # the namespaces are private, so every sandbox may have the same one
 _DNS_FORWARD = "10.231.255.250"  # pasta sends what comes here to the host's name server
@@ -63,7 +61,14 @@ _ENTER = ("nsenter", "--preserve-credentials", "-U", "-n")
 
 # pasta takes only connections from loopback to the host's ports. This is the outer namespace's
 # loopback; on the host the connection comes from pasta, so from the host's.
-_FROM_LOOPBACK = f"""table ip tupper_loopback {{
+#
+# pasta of 2023-03 sends segments without any flag, which belong to no connection for the kernel's
+# tracking, so they are not translated and the namespace itself would answer them by a reset.
+_FOR_PASTA = f"""table ip tupper_pasta {{
+  chain strays {{
+    type filter hook prerouting priority 0; policy accept;
+    iifname "{_TAP}" ct state invalid drop
+  }}
   chain input {{
     type nat hook input priority 100; policy accept;
     iifname "{ruleset.LINK_PREFIX}*" ip daddr 127.0.0.1 snat to 127.0.0.1
@@ -74,30 +79,8 @@ _FROM_LOOPBACK = f"""table ip tupper_loopback {{
 
 async def probe_user_network() -> str | None:
     """Why an ordinary user cannot have networks on this host; None if he can."""
-    path = process.minimal_env()["PATH"]
-    missing = [name for name in _PROGRAMS if not shutil.which(name, path=path)]
-    if missing:
-        return f"not installed: {', '.join(missing)} (packages passt, uidmap, nftables, iproute2)"
-    if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
-        return "/dev/net/tun cannot be opened by this user (it is made accessible by mode 0666)"
-    for file in ("/etc/subuid", "/etc/subgid"):
-        if not _has_range(Path(file)):
-            return f"{file} has no range for this user (usermod --add-subuids, --add-subgids)"
-    argv = ["unshare", "-U", "--map-root-user", "--map-auto", "--net", "--mount", "true"]
-    done = await process.run(argv, timeout_s=_TIMEOUT_S, check=False)
-    if done.returncode:
-        text = done.stderr.decode(errors="replace").strip()
-        return f"user namespaces do not work for this user: {text}"
-    return None
-
-
-def _has_range(file: Path) -> bool:
-    try:
-        names = {pwd.getpwuid(os.getuid()).pw_name, str(os.getuid())}
-        lines = file.read_text().splitlines()
-    except (OSError, KeyError):
-        return False
-    return any(line.partition(":")[0] in names for line in lines)
+    obstacle = await find_obstacle()
+    return None if obstacle is None else obstacle.reason
 
 
 class Holders(Network):
@@ -133,9 +116,12 @@ class Holders(Network):
     async def _attach(self, sandbox_id: str, policy: Policy) -> Attachment:
         if sandbox_id in self._state.ids():
             raise AlreadyExists(f"sandbox {sandbox_id} already has a network")
-        reason = await probe_user_network()
-        if reason is not None:
-            raise NetworkError(f"no network for an ordinary user on this host: {reason}")
+        obstacle = await find_obstacle()
+        if obstacle is not None:
+            raise NetworkError(
+                f"no network for an ordinary user on this host: {obstacle.reason}",
+                hint=obstacle.remedy or None,
+            )
         entry = Entry(sandbox_id, self._link, _SUBNET.guest, policy, _SUBNET.virtual_servers)
         mtu = _uplink_mtu()
         async with contextlib.AsyncExitStack() as undo:
@@ -223,7 +209,9 @@ class Holders(Network):
         ports = ",".join(map(str, sorted(set(policy.allow_host_ports)))) or "none"
         argv = ["pasta", "--config-net", "--no-map-gw", "-q", "-4", "-I", _TAP, "-m", str(mtu)]
         argv += ["-t", "none", "-u", "none", "-T", ports, "-U", "none"]
-        argv += ["--dns-forward", _DNS_FORWARD, "-P", str(pid_file), str(outer)]
+        if _DNS_FORWARD in _servers():
+            argv += ["--dns-forward", _DNS_FORWARD]
+        argv += ["-P", str(pid_file), str(outer)]
         env = process.minimal_env(**{_MARK: self._mark(sandbox_id)})
         with open(os.devnull, "r+b") as nothing:  # noqa: PTH123, ASYNC230
             await process.run(argv, timeout_s=_TIMEOUT_S, env=env, output=nothing)
@@ -250,7 +238,7 @@ class Holders(Network):
             f"address add {_SUBNET.guest}/30 dev {_DEVICE}",
             f"route add default via {_SUBNET.gateway}",
         ]
-        await _run_inside(outer, ["nft", "-f", "-"], table + _FROM_LOOPBACK)
+        await _run_inside(outer, ["nft", "-f", "-"], table + _FOR_PASTA)
         await _run_inside(inner, ["ip", "-batch", "-"], "\n".join(guest))
 
     # --- remembering and removing ---
@@ -327,8 +315,13 @@ def _name_of(pid: int) -> str:
 
 
 def _servers() -> tuple[str, ...]:
-    """The host's name servers as the outer namespace reaches them."""
-    return tuple(_DNS_FORWARD if is_loopback(server) else server for server in find_resolvers())
+    """The host's name servers as the outer namespace reaches them.
+
+    One on the host's loopback is reached through pasta, as the only one: pasta gives the answers
+    of the host's first server the address of its forwarder, whoever was asked.
+    """
+    servers = find_resolvers()
+    return (_DNS_FORWARD,) if any(map(is_loopback, servers)) else servers
 
 
 def _uplink_mtu() -> int:

@@ -65,7 +65,8 @@ class Front(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget it."""
         self._got_head()
-        if self.transport is not None:
+        # One that was refused at once never had a transport.
+        if self.transport is not None:  # pyright: ignore[reportUnnecessaryComparison]
             super().connection_lost(exc)
 
     def _expect_head(self) -> None:

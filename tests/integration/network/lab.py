@@ -12,6 +12,7 @@ import os
 import socket
 import subprocess
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 _CLONE_NEWNET = 0x40000000
@@ -91,6 +92,7 @@ class Server:
     def __init__(self, fd, address, port, greeting=b"hello\n", family=socket.AF_INET):
         self._socket = call_in(fd, self._listen, family, address, port)
         self._greeting = greeting
+        self.hears_first = False
         self.port = self._socket.getsockname()[1]
         self.peers = []
         self._thread = threading.Thread(target=self._serve)
@@ -112,6 +114,10 @@ class Server:
                 return
             with connection, contextlib.suppress(OSError):
                 self.peers.append(peer[0])
+                connection.settimeout(10)
+                if self.hears_first:
+                    connection.recv(65536)
+                    time.sleep(0.2)  # so that what was sent is acknowledged by itself
                 connection.sendall(self._greeting)
 
     def close(self):

@@ -129,6 +129,14 @@ def test_an_ordinary_user_has_the_internet_and_nothing_else(lab, driver):
     assert driver("left") == []
 
 
+def test_a_guest_that_speaks_first_is_answered(lab, driver):
+    """pasta of 2023-03 acknowledges by segments without flags, which once reset the connection."""
+    server = lab.serve(lab.internet, "0.0.0.0", 80, b"internet\n")
+    server.hears_first = True
+    assert driver("attach").get("holder_pid")
+    assert driver("try", PUBLIC, "80", "question") == "internet"
+
+
 def test_TB045_one_port_of_the_host_for_an_ordinary_user(lab, driver):
     lab.serve(lab.host, "127.0.0.1", 9999, b"loopback\n")
     lab.serve(lab.host, "0.0.0.0", 9998, b"host\n")

@@ -20,6 +20,7 @@ TRY = """
 import socket, sys
 try:
     with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=4) as sock:
+        sock.sendall(sys.argv[3].encode() if len(sys.argv) > 3 else b"")
         print(sock.recv(100).decode().strip())
 except OSError as error:
     print(error.strerror or type(error).__name__)

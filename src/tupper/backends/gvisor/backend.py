@@ -7,25 +7,21 @@ import json
 import os
 import stat
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
 from tupper.backends.gvisor.bundle import (
-    AGENT_PATH,
-    SHARED_PATH,
     SOCKET_NAME,
     Layout,
-    render_command,
-    render_config,
-    render_meminfo,
 )
-from tupper.backends.gvisor.launch import Launch, launch
-from tupper.backends.gvisor.machine import GVisorMachine, remains_of
+from tupper.backends.gvisor.inside import Start
+from tupper.backends.gvisor.launch import launch
+from tupper.backends.gvisor.machine import HEADROOM_MIB, GVisorMachine, Remains, remains_of
 from tupper.backends.gvisor.options import Options, Platform, parse_options
+from tupper.backends.gvisor.prepare import make_directories, prepare
 from tupper.backends.gvisor.probing import Found, Prober
-from tupper.backends.gvisor.skeleton import build_skeleton, sudo_places
+from tupper.backends.gvisor.user import start_machine
 from tupper.core import kernel, log
 from tupper.core.backend import (
     AgentAddress,
@@ -39,13 +35,9 @@ from tupper.core.backend import (
 from tupper.core.cgroup import Cgroup, Limits, find_hierarchy
 from tupper.core.errors import BackendUnavailable, InvalidArgument, MachineFailed, TupperError
 from tupper.core.liveness import start_ticks
-from tupper.core.paths import make_private
 
 _START_TIMEOUT_S = 30.0
-# What gVisor itself needs on top of what the guest may use.
-_HEADROOM_MIB = 64
 _LEAST_MEMORY_MIB = 32
-_RUN_OPTIONS = "size=1m,nr_inodes=256,mode=0700"
 
 
 class GVisor(Backend):
@@ -90,12 +82,17 @@ class GVisor(Backend):
         remains = remains_of(plan.directory, plan.host_name)
 
         def work() -> MachineRecord:
+            runsc = found.runsc or Path()
+            make_directories(remains.layout)
+            if os.geteuid() != 0:
+                start_machine(Start(plan, remains.layout, runsc, platform))
+                return self._record(plan, remains, found)
             self._make_group(plan)
-            what = self._prepare(plan, remains.layout, found.runsc or Path(), platform)
+            what = prepare(plan, remains.layout, runsc, platform)
             if remains.cgroup is not None:
                 what = replace(what, argv=remains.cgroup.joining(what.argv))
             launch(what)
-            return self._record(plan, remains.layout, found)
+            return self._record(plan, remains, found)
 
         try:
             return GVisorMachine(await kernel.in_thread(work, name="gvisor-launch"))
@@ -110,40 +107,13 @@ class GVisor(Backend):
     def _make_group(self, plan: MachinePlan) -> None:
         hierarchy = find_hierarchy()
         if hierarchy is not None and os.geteuid() == 0:
-            limits = Limits((plan.memory_mib + _HEADROOM_MIB) << 20, plan.cpus)
+            limits = Limits((plan.memory_mib + HEADROOM_MIB) << 20, plan.cpus)
             Cgroup.create(hierarchy, plan.host_name, limits)
 
-    def _prepare(
-        self, plan: MachinePlan, layout: Layout, runsc: Path, platform: Platform
-    ) -> Launch:
-        make_private(layout.base)
-        for directory in layout.directories():
-            directory.mkdir(mode=0o700)
-        flags = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC
-        kernel.mount("tupper", layout.run, "tmpfs", flags=flags, data=_RUN_OPTIONS)
-        layout.shared.mkdir(mode=0o755)
-        layout.meminfo.write_text(render_meminfo(plan.memory_mib))
-        build = plan.disk_image is None
-        sudo = [] if build else sudo_places(plan.rootfs.path)
-        etc = _files_beside(layout, plan.etc_files) if build else {}
-        if not build:
-            _lay_skeleton(plan, layout, sudo)
-        config = render_config(plan, layout, sudo=sudo, etc=etc)
-        path = layout.bundle / "config.json"
-        path.touch(mode=0o600)
-        path.write_text(config)
-        return Launch(
-            argv=render_command(runsc, platform, plan, layout),
-            layout=layout,
-            lower=None if build else plan.rootfs.path,
-            disk_image=plan.disk_image,
-            netns=Path("/run/netns") / plan.attachment.netns if plan.attachment else None,
-            timeout_s=_START_TIMEOUT_S,
-        )
-
-    def _record(self, plan: MachinePlan, layout: Layout, found: Found) -> MachineRecord:
+    def _record(self, plan: MachinePlan, remains: Remains, found: Found) -> MachineRecord:
+        layout = remains.layout
         sandbox, gofer = _read_pids(layout, plan.sandbox_id)
-        for pid in (sandbox, gofer):
+        for pid in (sandbox, gofer) if os.geteuid() == 0 else ():
             with contextlib.suppress(OSError):
                 Path(f"/proc/{pid}/oom_score_adj").write_text("0")
         ticks = start_ticks(sandbox)
@@ -154,13 +124,14 @@ class GVisor(Backend):
             sandbox_id=plan.sandbox_id,
             pid=sandbox,
             start_ticks=ticks,
-            agent=AgentAddress("unix", path=str(layout.shared / SOCKET_NAME)),
+            agent=AgentAddress("unix", path=str(remains.seen(layout.shared) / SOCKET_NAME)),
             data={
                 "directory": str(plan.directory),
                 "host_name": plan.host_name,
                 "gofer_pid": gofer,
                 "gofer_ticks": start_ticks(gofer) or 0,
                 "memory_mib": plan.memory_mib,
+                "disk_mib": plan.disk_mib,
                 "disk": str(plan.disk_image or ""),
                 "runsc": str(found.runsc),
             },
@@ -182,31 +153,6 @@ def _without_host_paths(text: str, plan: MachinePlan) -> str:
     for path, name in names.items():
         text = text.replace(str(path), name)
     return text
-
-
-def _lay_skeleton(plan: MachinePlan, layout: Layout, sudo: list[str]) -> None:
-    files: dict[str, str | None] = dict(plan.etc_files)
-    files |= dict.fromkeys((AGENT_PATH, *sudo))
-    build_skeleton(
-        layout.skeleton,
-        plan.rootfs.path,
-        # runsc puts a file system of its own, in memory, on an empty /tmp.
-        directories=[
-            *("/proc", "/dev", "/sys", "/tmp/.X11-unix", SHARED_PATH),  # noqa: S108
-            *(mount.guest_path for mount in plan.mounts),
-        ],
-        files=files,
-    )
-
-
-def _files_beside(layout: Layout, etc_files: Mapping[str, str]) -> dict[str, Path]:
-    """Files that are mounted one by one, on the small tmpfs so that the guest cannot grow them."""
-    out: dict[str, Path] = {}
-    for number, (place, text) in enumerate(etc_files.items()):
-        out[place] = layout.run / f"etc-{number}"
-        out[place].write_text(text)
-        out[place].chmod(0o644)
-    return out
 
 
 def _read_pids(layout: Layout, sandbox_id: str) -> tuple[int, int]:

@@ -93,6 +93,11 @@ class Layout:
         """What runsc shall take for ``/proc/meminfo``."""
         return self.base / "meminfo"
 
+    @property
+    def holder(self) -> Path:
+        """An ordinary user's: pid and start time of the process that holds the namespaces."""
+        return self.base / "holder"
+
     def directories(self) -> tuple[Path, ...]:
         """All that must exist before anything is mounted."""
         return (self.bundle, self.state, self.skeleton, self.lower, self.root, self.disk, self.run)

@@ -61,23 +61,38 @@ def launch(what: Launch) -> None:
         DeadlineExceeded: it did not say anything in time.
         OSError: a mount failed.
     """
-    layout = what.layout
     kernel.unshare(kernel.CLONE_NEWNS)
     kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
-    kernel.bind(layout.meminfo, "/proc/meminfo")
     if what.netns is not None:
         kernel.enter(what.netns, kernel.CLONE_NEWNET)
         hide_network_sysctls()
+    _mount_root(what, read_only=True)
+    if what.disk_image is not None:
+        with linux.loop_device(what.disk_image) as device:
+            kernel.mount(device, what.layout.disk, "ext4", flags=_DISK_FLAGS, data=_DISK_OPTIONS)
+    _run(what)
+
+
+def launch_inside(what: Launch) -> None:
+    """Start a machine in the namespaces that we are in, which are this machine's alone.
+
+    What the guest writes goes to a plain directory: a user namespace has no loop devices.
+    Raises what :func:`launch` raises.
+    """
+    hide_network_sysctls()
+    # A bind's flags cannot be changed here, where it inherits locked ones; nobody writes to it.
+    _mount_root(what, read_only=False)
+    _run(what)
+
+
+def _mount_root(what: Launch, *, read_only: bool) -> None:
+    """Show the guest's memory size to runsc, and skeleton and root filesystem as one."""
+    layout = what.layout
+    kernel.bind(layout.meminfo, "/proc/meminfo")
     if what.lower is not None:
-        kernel.bind(what.lower, layout.lower, read_only=True)
+        kernel.bind(what.lower, layout.lower, read_only=read_only)
         os.chdir(layout.base)  # this thread's alone; short names need no escaping
         kernel.mount("overlay", "root", "overlay", flags=kernel.MS_RDONLY, data=_OVERLAY_OPTIONS)
-    if what.disk_image is None:
-        _run(what)
-        return
-    with linux.loop_device(what.disk_image) as device:
-        kernel.mount(device, layout.disk, "ext4", flags=_DISK_FLAGS, data=_DISK_OPTIONS)
-    _run(what)
 
 
 def hide_network_sysctls() -> None:

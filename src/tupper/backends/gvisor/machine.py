@@ -12,14 +12,13 @@ import asyncio
 import contextlib
 import errno
 import os
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tupper.backends.gvisor import linux
+from tupper.backends.gvisor import guard, linux
 from tupper.backends.gvisor.bundle import Layout
 from tupper.core import kernel, log
 from tupper.core.backend import Machine, MachineRecord, Usage
@@ -28,10 +27,14 @@ from tupper.core.errors import MachineFailed, TupperError
 from tupper.core.lifecycle import EndReason, ExitReason
 from tupper.core.liveness import is_alive, start_ticks, wait_end
 from tupper.core.process import run
+from tupper.core.userns import remove_tree
 
 _LAST_WORDS = 64 * 1024
 _KILL_TIMEOUT_S = 10.0
 _CALL_TIMEOUT_S = 10.0
+# What gVisor itself needs on top of what the guest may use.
+HEADROOM_MIB = 64
+ENTER = ("nsenter", "--preserve-credentials", "-U", "-n", "-m")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +61,10 @@ class Remains:
         if not await self._kill():
             errors.append("a process does not end")
         steps: list[Callable[[], object]] = [
-            lambda: kernel.unmount(self.layout.run),
+            # An ordinary user's went with the holder, or goes with the network.
+            lambda: os.geteuid() or kernel.unmount(self.layout.run),
             self._remove_group,
-            lambda: _remove_tree(self.layout.base),
+            lambda: remove_tree(self.layout.base),
         ]
         errors += await asyncio.to_thread(_try_all, steps)
         if errors:
@@ -86,9 +90,21 @@ class Remains:
             if error.errno != errno.EBUSY or self.cgroup.pids():
                 raise error
 
+    def holder(self) -> int:
+        """The process that holds an ordinary user's namespaces, if it lives; else 0."""
+        with contextlib.suppress(OSError, ValueError):
+            pid, ticks = map(int, self.layout.holder.read_text().split())
+            return pid if is_alive(pid, ticks) else 0
+        return 0
+
+    def seen(self, path: Path) -> Path:
+        """Where the engine finds what the machine's namespaces have at ``path``."""
+        holder = self.holder()
+        return Path(f"/proc/{holder}/root{path}") if holder else path
+
     def last_words(self) -> str:
         """What runsc, gVisor and the agent said last; at most 64 KiB."""
-        said = [_tail(path) for path in (self.layout.panic, self.layout.output)]
+        said = [_tail(self.seen(path)) for path in (self.layout.panic, self.layout.output)]
         return "\n".join(text for text in said if text)[-_LAST_WORDS:]
 
 
@@ -97,7 +113,7 @@ def _try_all(steps: Iterable[Callable[[], object]]) -> list[str]:
     for step in steps:
         try:
             step()
-        except OSError as error:
+        except (OSError, TupperError) as error:
             errors.append(str(error))
     return errors
 
@@ -121,13 +137,6 @@ def _tail(path: Path) -> str:
     return ""
 
 
-def _remove_tree(path: Path) -> None:
-    """Like ``shutil.rmtree``, but it is fine if there is nothing, and no link is followed."""
-    if path.is_symlink() or not path.exists():
-        return
-    shutil.rmtree(path)
-
-
 class GVisorMachine(Machine):
     """One sandbox. See :class:`~tupper.core.backend.Machine`.
 
@@ -141,9 +150,41 @@ class GVisorMachine(Machine):
         self.record = record
         data = record.data
         self._remains = remains_of(Path(str(data["directory"])), str(data.get("host_name", "")))
+        self._verdict: ExitReason | None = None
 
     async def wait(self) -> ExitReason:
         """See the contract."""
+        if self._remains.cgroup is not None or os.geteuid() == 0:
+            return await self._wait()
+        watcher = asyncio.create_task(self._guard())
+        try:
+            return await self._wait()
+        finally:
+            watcher.cancel()
+            await asyncio.gather(watcher, return_exceptions=True)
+
+    async def _guard(self) -> None:
+        """End the machine if it takes too much; nobody else limits an ordinary user's."""
+        data, record = self.record.data, self.record
+        memory_mib, disk_mib = _whole(data.get("memory_mib")), _whole(data.get("disk_mib"))
+        if not memory_mib or not disk_mib:
+            return
+        reason = await guard.watch(
+            record.pid,
+            self._remains.layout.disk,
+            memory_bytes=(memory_mib + HEADROOM_MIB) << 20,
+            disk_bytes=disk_mib << 20,
+        )
+        what = {
+            EndReason.OUT_OF_MEMORY: f"{memory_mib} MiB memory",
+            EndReason.OUT_OF_DISK: f"{disk_mib} MiB disk",
+        }[reason]
+        words = self._remains.last_words()
+        self._verdict = ExitReason(reason, f"the sandbox used all of its {what}", words)
+        if is_alive(record.pid, record.start_ticks):
+            os.kill(record.pid, signal.SIGKILL)
+
+    async def _wait(self) -> ExitReason:
         gofer = self._gofer_fd()
         try:
             status = await _wait_status(self.record.pid, self.record.start_ticks)
@@ -166,6 +207,8 @@ class GVisorMachine(Machine):
 
     def _explain(self, kernel: int | None, files: int | None) -> ExitReason:
         """Tell the causes apart by how gVisor's two processes ended (wait statuses)."""
+        if self._verdict is not None:
+            return self._verdict
         words = self._remains.last_words()
         signals = [os.WTERMSIG(s) for s in (kernel, files) if s is not None and os.WIFSIGNALED(s)]
         cgroup = self._remains.cgroup
@@ -202,6 +245,9 @@ class GVisorMachine(Machine):
         """See the contract."""
         cgroup = self._remains.cgroup
         disk = _blocks(str(self.record.data.get("disk", "")))
+        if os.geteuid() != 0:
+            use = guard.measure(self.record.pid, self._remains.layout.disk)
+            return Usage(guard.cpu_s(self.record.pid), use.memory_bytes, use.disk_bytes)
         if cgroup is None:
             return Usage(disk_bytes=disk)
         return Usage(cgroup.cpu_s(), cgroup.memory_bytes(), disk)
@@ -217,10 +263,16 @@ class GVisorMachine(Machine):
     async def _call(self, verb: str) -> None:
         layout = self._remains.layout
         argv = [str(self.record.data["runsc"]), f"--root={layout.state}", verb]
+        if holder := self._remains.holder():
+            argv = [*ENTER, "-t", str(holder), "--", *argv]
         try:
             await run([*argv, self.record.sandbox_id], timeout_s=_CALL_TIMEOUT_S)
         except TupperError as error:
             raise MachineFailed(f"gvisor could not {verb} the sandbox: {error.message}") from error
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def _blocks(image: str) -> int:

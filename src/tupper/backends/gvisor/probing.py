@@ -9,19 +9,26 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from tupper.backends.gvisor.inside import Try
 from tupper.backends.gvisor.options import Options, Platform
 from tupper.backends.gvisor.program import Program, candidates, look_at
-from tupper.backends.gvisor.trial import Trial, try_out
+from tupper.backends.gvisor.trial import Run, Trial, run_trial, try_out
+from tupper.backends.gvisor.user import try_machine
 from tupper.core.backend import Capability, Isolation, Probe
 from tupper.core.cgroup import find_hierarchy
 from tupper.core.paths import make_private
+from tupper.core.userns import Obstacle, find_obstacle
 
 _CACHE_FORMAT = 1
 _REMEDY = "run: tupper setup"
+_FOR_USERS = (
+    "as an ordinary user: memory and disk are guarded, not limited (a sandbox that goes over is "
+    "ended), cpus are whole cores, no builds"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +101,9 @@ class Prober:
         return trial.reason
 
     async def _look(self) -> Found:
-        if missing := _missing():
-            why, remedy = missing
-            return Found(Probe("gvisor", usable=False, reason=why, remedy=remedy))
+        if missing := await _missing():
+            remedy = f"run: {missing.remedy}" if missing.remedy else ""
+            return Found(Probe("gvisor", usable=False, reason=missing.reason, remedy=remedy))
         reasons: list[str] = []
         for path, origin in candidates(self._home, self._settings.runsc):
             try:
@@ -143,7 +150,7 @@ class Prober:
         known = self._read_cache(key)
         for platform in platforms:
             if platform not in known:
-                trial = await try_out(program.path, platform, self._home)
+                trial = await try_out(program.path, platform, self._home, how=_how())
                 known[platform] = trial
                 self._write_cache(key, known)
         return [known[platform] for platform in platforms]
@@ -155,7 +162,7 @@ class Prober:
             data = json.loads((self._home / "probe.json").read_text())
             if data["format"] == _CACHE_FORMAT and data["key"] == key:
                 for item in data["trials"]:
-                    trial = _trial_from_json(item)
+                    trial = Trial.from_json(item)
                     if trial.works:
                         out[trial.platform] = trial
         except (OSError, ValueError, KeyError, TypeError):
@@ -173,46 +180,45 @@ class Prober:
         fresh.replace(self._home / "probe.json")
 
 
-def _trial_from_json(item: Mapping[str, object]) -> Trial:
-    return Trial(
-        Platform(str(item["platform"])),
-        works=item["works"] is True,
-        reason=str(item["reason"]),
-        kernel=str(item["kernel"]),
-        start_ms=float(str(item["start_ms"])),
-        idle_percent=float(str(item["idle_percent"])),
-    )
-
-
 def _describe(trial: Trial) -> str:
     if not trial.works:
         return trial.reason
     return f"{trial.start_ms:g} ms per process, {trial.idle_percent:g} % of a core when idle"
 
 
-def _missing() -> tuple[str, str] | None:
-    """What every program would lack here, and the remedy."""
+def _how() -> Run:
+    if os.geteuid() == 0:
+        return run_trial
+    return lambda runsc, platform, place: try_machine(Try(runsc, platform, place))
+
+
+async def _missing() -> Obstacle | None:
+    """What every program would lack here."""
     if os.geteuid() != 0:
-        reason = "gVisor sandboxes need root on the host: their networks and disks are mounts"
-        return reason, "run tupper as root"
-    if not Path("/dev/loop-control").exists():
-        return ("the kernel has no loop devices", "run: modprobe loop")
+        return await find_obstacle()
+    if not os.access("/dev/loop-control", os.F_OK):
+        return Obstacle("the kernel has no loop devices", "modprobe loop")
     return None
 
 
 def capabilities() -> frozenset[Capability]:
-    """What works on this host."""
-    always = {Capability.PAUSE, Capability.MOUNTS, Capability.DISK_LIMIT, Capability.NETWORK}
+    """What works on this host for this user."""
+    found = {Capability.PAUSE, Capability.MOUNTS, Capability.NETWORK}
+    if os.geteuid() != 0:
+        return frozenset(found)
+    found.add(Capability.DISK_LIMIT)
     hierarchy = find_hierarchy()
     if hierarchy is not None:
-        always.add(Capability.MEMORY_LIMIT)
+        found.add(Capability.MEMORY_LIMIT)
         if "cpu" in hierarchy.roots:
-            always.add(Capability.CPU_LIMIT)
-    return frozenset(always)
+            found.add(Capability.CPU_LIMIT)
+    return frozenset(found)
 
 
 def shortcomings() -> list[str]:
     """What does not work here although machines start."""
+    if os.geteuid() != 0:
+        return [_FOR_USERS]
     if find_hierarchy() is None:
         return ["no control groups here: memory and cpus are not limited"]
     return []

@@ -16,7 +16,7 @@ import select
 import shutil
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,19 +65,35 @@ class Trial:
     start_ms: float = 0.0
     idle_percent: float = 0.0
 
+    @classmethod
+    def from_json(cls, item: Mapping[str, object]) -> Trial:
+        """The trial behind ``dataclasses.asdict``."""
+        return cls(
+            Platform(str(item["platform"])),
+            works=item["works"] is True,
+            reason=str(item["reason"]),
+            kernel=str(item["kernel"]),
+            start_ms=float(str(item["start_ms"])),
+            idle_percent=float(str(item["idle_percent"])),
+        )
 
-async def try_out(runsc: Path, platform: Platform, work_dir: Path) -> Trial:
+
+Run = Callable[[Path, Platform, Path], Trial]
+
+
+async def try_out(runsc: Path, platform: Platform, work_dir: Path, *, how: Run) -> Trial:
     """Run one guest. Leaves nothing.
 
     Args:
         runsc: the program.
         platform: to try.
         work_dir: a directory that exists; one below it is used and removed.
+        how: :func:`run_trial`, or a way to call it with the privileges that it needs.
     """
     place = work_dir / f"trial-{os.getpid()}-{platform}"
     shutil.rmtree(place, ignore_errors=True)
     try:
-        return await kernel.in_thread(lambda: _try_out(runsc, platform, place), name="gvisor-trial")
+        return await kernel.in_thread(lambda: how(runsc, platform, place), name="gvisor-trial")
     except (OSError, TupperError) as error:
         return Trial(platform, works=False, reason=str(error))
     finally:
@@ -85,7 +101,8 @@ async def try_out(runsc: Path, platform: Platform, work_dir: Path) -> Trial:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _try_out(runsc: Path, platform: Platform, place: Path) -> Trial:
+def run_trial(runsc: Path, platform: Platform, place: Path) -> Trial:
+    """Run one guest in namespaces of the calling thread's own. Leaves processes and files."""
     timeout_s = _KVM_TIMEOUT_S if platform is Platform.KVM else _TIMEOUT_S
     deadline = time.monotonic() + timeout_s
     root = place / "root"

@@ -55,7 +55,7 @@ class AsyncGit:
                 timeout=options.timeout,
                 request_timeout=options.request_timeout,
             )
-        except CommandExitException as stopped:
+        except CommandExitException as stopped:  # pyright: ignore[reportUnknownVariableType]
             error = cast("CommandExitException[str]", stopped)
             action = next((word for word in arguments if word.isalpha()), "")
             raise git.explain(error, action) from error
@@ -64,7 +64,7 @@ class AsyncGit:
         """What git says; empty if it fails with 1 or 2, its way of saying that there is none."""
         try:
             return (await self._git(path, arguments, options)).stdout.rstrip("\n")
-        except CommandExitException as stopped:
+        except CommandExitException as stopped:  # pyright: ignore[reportUnknownVariableType]
             if cast("CommandExitException[str]", stopped).exit_code in (1, 2):
                 return ""
             raise
