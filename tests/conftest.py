@@ -31,6 +31,10 @@ def pytest_configure(config):
     home = kept or tempfile.mkdtemp(prefix="tt-", dir="/tmp")
     config.stash[_HOME] = None if kept else home
     os.environ["TUPPER_HOME"] = home
+    if config.option.basetemp is None:
+        # Pytest's own, /tmp/pytest-of-USER/pytest-123, leaves too little for paths of sockets.
+        config.stash[_TMP] = tempfile.mkdtemp(prefix="tp-", dir="/tmp")
+        config.option.basetemp = f"{config.stash[_TMP]}/t"
     for name in [n for n in os.environ if n.startswith("TUPPER_") and n not in _OURS]:
         del os.environ[name]
     for name in [n for n in os.environ if n.lower() in _PROXIES or n.startswith("E2B_")]:
@@ -39,10 +43,13 @@ def pytest_configure(config):
 
 
 _HOME = pytest.StashKey[str | None]()
+_TMP = pytest.StashKey[str]()
 _OURS = frozenset({"TUPPER_HOME", "TUPPER_TEST_HOME", "TUPPER_CACHE"})
 
 
 def pytest_unconfigure(config):
+    if _TMP in config.stash:
+        shutil.rmtree(config.stash[_TMP], ignore_errors=True)
     home = config.stash.get(_HOME, None)
     if home is None:
         return

@@ -54,10 +54,10 @@ def link_home(source, target):
     ``target`` gets directories of its own; files of root filesystems are never written to.
     """
     from tupper.core.paths import make_private
-    from tupper.images.store import USERNS
+    from tupper.core.userns import AS_ROOT
 
     make_private(target)
-    prefix = () if os.geteuid() == 0 else USERNS
+    prefix = () if os.geteuid() == 0 else AS_ROOT
     for name in KEPT:
         make_private((target / name).parent)
         if not (source / name).is_dir():

@@ -211,12 +211,14 @@ class Namespaces(Network):
         if self._has_directory:
             return
         async with self._lock:  # not twice
-            if not self._has_directory:
+            if not self._has_directory and not NETNS_DIR.is_mount():
                 first = self._netns_of("first")
                 devices.remove_netns(first)
-                await process.run(["ip", "netns", "add", first], timeout_s=_TIMEOUT_S)
-                devices.remove_netns(first)
-                self._has_directory = True
+                try:
+                    await process.run(["ip", "netns", "add", first], timeout_s=_TIMEOUT_S)
+                finally:
+                    devices.remove_netns(first)
+            self._has_directory = True
 
     def _make_devices(
         self, host: devices.Netlink, sandbox_id: str, pool: int, *, mtu: int

@@ -12,6 +12,7 @@ import os
 import selectors
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -51,7 +52,7 @@ def start(paths: Paths, *, timeout_s: float = START_TIMEOUT_S) -> None:
         if child_end >= 0:
             os.close(child_end)
     left = said.startswith("error") or (not said and _has_left(process.poll))
-    process.returncode = process.returncode or 0  # init reaps it, or it has left
+    _reap(process.wait)
     if said.startswith("ready") or wait_answer(paths, timeout_s=1.0 if left else timeout_s):
         return
     reason = said.removeprefix("error").strip()
@@ -62,6 +63,11 @@ def start(paths: Paths, *, timeout_s: float = START_TIMEOUT_S) -> None:
         code="daemon_unavailable",
         hint=f"its log is {log}; `tupper serve` runs it in the foreground",
     )
+
+
+def _reap(wait: Callable[[], int]) -> None:
+    """It may leave long before we do, and must not stay as a zombie until then."""
+    threading.Thread(target=wait, name="tupper-reaper", daemon=True).start()
 
 
 def _wait_ready(fd: int, deadline: float) -> str:

@@ -242,7 +242,7 @@ class Images:
         self.pulled = 0
 
     def unbuilt(self):
-        return []
+        return ["base"]
 
     async def ensure(self, reference, **_):
         if reference == "missing" or not isinstance(reference, str):
