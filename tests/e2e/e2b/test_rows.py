@@ -1,11 +1,15 @@
 """Code written for E2B, with only the import line changed and with E2B's own SDKs unmodified."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
-from e2e.e2b import rows
+# The rows are modules of the driver, which runs as a program from this directory.
+sys.path.insert(0, str(Path(__file__).parent))
+
+import rows
 
 PYTHON = ("native-sync", "native-async", "new-sync", "new-async", "old-sync", "old-async")
 ROWS = [function.__name__.removeprefix("row_") for function in rows.ROWS]

@@ -10,13 +10,13 @@ from tupper.images.aptsources import AptSource, find_distribution
 KEY = "/usr/share/keyrings/debian-archive-keyring.gpg"
 DEB822 = f"""# a comment
 Types: deb deb-src
-URIs: http://deb.debian.org/debian
+URIs: http://mirror.invalid/debian
 Suites: bookworm bookworm-updates
 Components: main contrib
 Signed-By: {KEY}
 
 Types: deb
-URIs: http://deb.debian.org/debian-security
+URIs: http://mirror.invalid/debian-security
 Suites: bookworm-security
 Components: main
 Signed-By: {KEY}
@@ -56,9 +56,9 @@ def test_both_formats_and_no_third_parties(tmp_path):
     assert found.codename == "bookworm"
     assert [source.render() for source in found.sources] == [
         "deb https://user:word@mirror.example/debian bookworm main",
-        f"deb [signed-by={KEY}] http://deb.debian.org/debian bookworm main",
-        f"deb [signed-by={KEY}] http://deb.debian.org/debian bookworm-updates main",
-        f"deb [signed-by={KEY}] http://deb.debian.org/debian-security bookworm-security main",
+        f"deb [signed-by={KEY}] http://mirror.invalid/debian bookworm main",
+        f"deb [signed-by={KEY}] http://mirror.invalid/debian bookworm-updates main",
+        f"deb [signed-by={KEY}] http://mirror.invalid/debian-security bookworm-security main",
     ]
 
 
