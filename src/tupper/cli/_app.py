@@ -76,6 +76,14 @@ class LazyGroup(click.Group):
         verbs: name → where it is.
     """
 
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the verb; click would end with 1 when nobody reads our output any more."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            raise click.exceptions.Exit(BROKEN_PIPE) from None
+
     def __init__(self, *args: object, verbs: Mapping[str, Verb], **keys: object) -> None:
         super().__init__(*args, **keys)  # type: ignore[arg-type]
         self.verbs = verbs

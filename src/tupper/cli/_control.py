@@ -11,7 +11,13 @@ from dataclasses import replace
 from typing import cast
 from urllib.parse import quote
 
-from tupper import SandboxException, TimeoutException
+from tupper import (
+    NotFoundException,
+    SandboxException,
+    SandboxInfo,
+    SandboxNotFoundException,
+    TimeoutException,
+)
 from tupper.cli._output import Progress
 from tupper.protocol.connect import as_object
 from tupper.sdk import _daemon
@@ -91,6 +97,18 @@ def has_to_build(name: str) -> bool:
 def remove_template(name: str) -> None:
     """Remove what was built of a template."""
     _call("DELETE", f"/templates/{quote(name, safe='')}")
+
+
+def info_of(sandbox: str) -> SandboxInfo:
+    """A sandbox, also one that ended; E2B's interface does not know those.
+
+    Errors:
+        SandboxNotFoundException: there is none.
+    """
+    try:
+        return _open().get_info(sandbox, ended=True)
+    except NotFoundException as missing:
+        raise SandboxNotFoundException(missing.message, code=missing.code) from missing
 
 
 def log_of(sandbox: str) -> str:

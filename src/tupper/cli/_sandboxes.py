@@ -116,9 +116,11 @@ def _all(query: SandboxQuery) -> list[SandboxInfo]:
 
 
 def info_of(sandbox: str) -> SandboxInfo:
-    """All that is known about a sandbox."""
+    """All that is known about a sandbox, also about one that has ended."""
+    from tupper.cli import _control  # noqa: PLC0415 - not for the other verbs
+
     try:
-        return Sandbox.get_info(sandbox)
+        return _control.info_of(sandbox)
     except SandboxNotFoundException as missing:
         raise _with_guess(missing, sandbox) from missing
 

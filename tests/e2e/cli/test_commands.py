@@ -219,7 +219,7 @@ def test_run_passes_stdin_limits_and_no_network(tupper):
         "--",
         "sh",
         "-c",
-        "cat; ls /sys/class/net",
+        "cat; ip -o link",
         given=b"in\n",
     )
     assert ended.code == 0

@@ -30,7 +30,7 @@ import os
 world = World(Path(sys.argv[1]), InProcesses())
 log_to(world.paths.data)
 settings = Settings(min_free_disk_mib=1, leave_after_s=float(sys.argv[2]))
-ready = lambda url: (print("ready", url, flush=True))
+ready = lambda urls: print("ready", urls[0], flush=True)
 sys.exit(run(world.paths, settings, Options(background=True, ready=ready, find_parts=world.find_parts)))
 """
 
