@@ -100,9 +100,11 @@ class Namespaces(Network):
         uplinks = find_uplinks()
         mtu = max(_MTU_MIN, min([mtu_of(name) for name in uplinks] or [1500]))
         async with contextlib.AsyncExitStack() as undo:
-            subnet = await self._take_subnet(sandbox_id, mtu)
+            taking = asyncio.ensure_future(self._take_subnet(sandbox_id, mtu))
+            undo.push_async_callback(self._remove_taken, sandbox_id, taking)
+            # Its thread cannot be cancelled, so neither is it: the undo waits for what it made.
+            subnet = await asyncio.shield(taking)
             link = self._link_of(subnet)
-            undo.push_async_callback(self._remove, sandbox_id, link)
             entry = Entry(sandbox_id, link, subnet.guest, policy, subnet.virtual_servers)
             self._state.save(entry)
             set_link(link, reaches_loopback=_reaches_loopback(entry))
@@ -205,6 +207,15 @@ class Namespaces(Network):
                 )
             except OSError as error:
                 raise NetworkError(f"cannot make a network for {sandbox_id}: {error}") from error
+
+    async def _remove_taken(self, sandbox_id: str, taking: asyncio.Future[Subnet]) -> None:
+        """Undo :meth:`_take_subnet`, once it is over, also when we are cancelled again."""
+        while not taking.done():
+            with contextlib.suppress(asyncio.CancelledError, TupperError):
+                await asyncio.shield(taking)
+        if taking.cancelled() or taking.exception() is not None:
+            return  # it has removed what it made
+        await self._remove(sandbox_id, self._link_of(taking.result()))
 
     async def _make_directory(self) -> None:
         """The first namespace of a host also mounts their directory, as ``ip`` does it."""
