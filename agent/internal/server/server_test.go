@@ -70,10 +70,12 @@ func begin(t *testing.T, change func(*settings.Config)) *agent {
 	a.client = &http.Client{Transport: transport}
 	t.Cleanup(transport.CloseIdleConnections)
 	for i := 0; ; i++ {
-		if _, err := os.Stat(socket); err == nil {
+		// The file is there from bind on; connections are taken from listen on.
+		if conn, err := net.Dial("unix", socket); err == nil {
+			_ = conn.Close()
 			return a
 		}
-		if i > 500 {
+		if i > 5000 {
 			t.Fatal("the server does not listen")
 		}
 		time.Sleep(time.Millisecond)
