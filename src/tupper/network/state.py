@@ -92,12 +92,14 @@ class State:
         return [entry for entry in found if entry is not None]
 
     def ids(self) -> set[str]:
-        """The sandboxes that have a file, damaged ones included."""
-        return {path.stem for path in self._dir.glob("*.json")}
+        """The sandboxes that have a file, damaged and half-written ones included."""
+        return {path.stem for kind in ("*.json", "*.new") for path in self._dir.glob(kind)}
 
     def remove(self, sandbox_id: str) -> None:
         """Forget a sandbox. Idempotent."""
-        self._path(sandbox_id).unlink(missing_ok=True)
+        path = self._path(sandbox_id)
+        path.unlink(missing_ok=True)
+        path.with_suffix(".new").unlink(missing_ok=True)
 
     def _path(self, sandbox_id: str) -> Path:
         return self._dir / f"{sandbox_id}.json"
