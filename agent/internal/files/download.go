@@ -129,7 +129,7 @@ func (s *Service) sendPlain(w httpd.ResponseWriter, r *httpd.Request, file *os.F
 	}
 	control := httpd.NewResponseController(w)
 	for {
-		_ = control.SetWriteDeadline(time.Now().Add(stall))
+		_ = control.SetWriteDeadline(time.Now().Add(httpd.Stall))
 		if _, werr := w.Write(buf[:n]); werr != nil {
 			return
 		}
@@ -145,9 +145,6 @@ func (s *Service) sendPlain(w httpd.ResponseWriter, r *httpd.Request, file *os.F
 		panic(httpd.ErrAbortHandler) // the client must see that the body is cut
 	}
 }
-
-// stall is how long a peer may take no byte, or send none.
-const stall = 60 * time.Second
 
 func (s *Service) sendZipped(w httpd.ResponseWriter, r *httpd.Request, file *os.File) {
 	w.Header().Set("Content-Encoding", "gzip")
@@ -170,6 +167,6 @@ type patient struct {
 }
 
 func (p *patient) Write(b []byte) (int, error) {
-	_ = p.control.SetWriteDeadline(time.Now().Add(stall))
+	_ = p.control.SetWriteDeadline(time.Now().Add(httpd.Stall))
 	return p.w.Write(b)
 }

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
-	"time"
 	"tupper.dev/agent/internal/httpd"
 
 	"tupper.dev/agent/internal/connect"
@@ -63,7 +62,7 @@ func (s *Service) upload(w httpd.ResponseWriter, r *httpd.Request, account *user
 
 // decoded undoes Content-Encoding and gives every read a time limit.
 func decoded(w httpd.ResponseWriter, r *httpd.Request) (io.Reader, error) {
-	body := &steady{r: r.Body, control: httpd.NewResponseController(w)}
+	body := httpd.NewSteady(r.Body, httpd.NewResponseController(w))
 	switch r.Header.Get("Content-Encoding") {
 	case "", "identity":
 		return body, nil
@@ -75,21 +74,6 @@ func decoded(w httpd.ResponseWriter, r *httpd.Request) (io.Reader, error) {
 		return z, nil
 	}
 	return nil, failf(httpd.StatusBadRequest, "unsupported content encoding '%s'", r.Header.Get("Content-Encoding"))
-}
-
-// steady fails when the client sends nothing for a while.
-type steady struct {
-	r       io.Reader
-	control *httpd.ResponseController
-}
-
-func (s *steady) Read(b []byte) (int, error) {
-	_ = s.control.SetReadDeadline(time.Now().Add(stall))
-	n, err := s.r.Read(b)
-	if err != nil {
-		_ = s.control.SetReadDeadline(time.Time{})
-	}
-	return n, err
 }
 
 type uploader struct {

@@ -48,23 +48,20 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // Kill ends the command and all its descendants; reason becomes the "limit" of
 // the end event.
 func (p *Process) Kill(ctx context.Context, reason string) {
+	p.killWithin(ctx, reason, supervise.KillBudget)
+}
+
+// evict ends a command that fills the table of processes. It takes as long as
+// that takes, for nothing can be started before.
+func (p *Process) evict(ctx context.Context) { p.killWithin(ctx, "pids", evictBudget) }
+
+func (p *Process) killWithin(ctx context.Context, reason string, budget time.Duration) {
 	p.mu.Lock()
 	if p.limit == "" {
 		p.limit = reason
 	}
 	p.mu.Unlock()
-	p.tree.Kill(ctx)
-}
-
-// evict ends a command that fills the table of processes. It takes as long as
-// that takes, for nothing can be started before.
-func (p *Process) evict(ctx context.Context) {
-	p.mu.Lock()
-	if p.limit == "" {
-		p.limit = "pids"
-	}
-	p.mu.Unlock()
-	p.tree.KillWithin(ctx, evictBudget)
+	p.tree.KillWithin(ctx, budget)
 }
 
 func (p *Process) endReason() string {

@@ -15,9 +15,9 @@ import (
 // parents.
 const Marker = "TUPPER_COMMAND_ID"
 
-// killBudget is the longest Kill goes on: a caller's time limit may be late by
+// KillBudget is the longest Kill goes on: a caller's time limit may be late by
 // this much.
-const killBudget = 8 * time.Second
+const KillBudget = 8 * time.Second
 
 // Tree names the processes of a command.
 type Tree struct {
@@ -71,7 +71,7 @@ func carries(pid int, mark []byte) bool {
 // Kill sends SIGKILL to every process of the tree until a look at the process
 // table finds none. From the third round on it stops them all first, which
 // ends fork bombs. It reports whether the tree is gone.
-func (t Tree) Kill(ctx context.Context) bool { return t.KillWithin(ctx, killBudget) }
+func (t Tree) Kill(ctx context.Context) bool { return t.KillWithin(ctx, KillBudget) }
 
 // KillWithin is Kill with another budget.
 func (t Tree) KillWithin(ctx context.Context, budget time.Duration) bool {

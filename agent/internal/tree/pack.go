@@ -18,7 +18,6 @@ import (
 
 const (
 	bufferSize = 256 << 10
-	stall      = 60 * time.Second
 )
 
 // pack streams a directory, or a single file. Names are relative to the
@@ -187,6 +186,6 @@ type patient struct {
 }
 
 func (p *patient) Write(b []byte) (int, error) {
-	_ = p.control.SetWriteDeadline(time.Now().Add(stall))
+	_ = p.control.SetWriteDeadline(time.Now().Add(httpd.Stall))
 	return p.w.Write(b)
 }

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 	"tupper.dev/agent/internal/httpd"
 
 	"tupper.dev/agent/internal/connect"
@@ -22,7 +21,7 @@ import (
 
 func (s *Service) unpack(w httpd.ResponseWriter, r *httpd.Request, account *user.Account, target string) {
 	control := httpd.NewResponseController(w)
-	var body io.Reader = &steady{r: r.Body, control: control}
+	var body io.Reader = httpd.NewSteady(r.Body, control)
 	switch r.Header.Get("Content-Encoding") {
 	case "", "identity":
 	case "gzip":
@@ -53,21 +52,6 @@ func (s *Service) unpack(w httpd.ResponseWriter, r *httpd.Request, account *user
 		return
 	}
 	connect.WriteJSON(w, httpd.StatusOK, map[string]int64{"files": u.files, "bytes": u.bytes})
-}
-
-// steady fails when the client sends nothing for a while.
-type steady struct {
-	r       io.Reader
-	control *httpd.ResponseController
-}
-
-func (s *steady) Read(b []byte) (int, error) {
-	_ = s.control.SetReadDeadline(time.Now().Add(stall))
-	n, err := s.r.Read(b)
-	if err != nil {
-		_ = s.control.SetReadDeadline(time.Time{})
-	}
-	return n, err
 }
 
 type unpacker struct {
