@@ -12,9 +12,9 @@ from starlette.types import Receive, Scope, Send
 
 from tupper.core.errors import Unauthenticated
 from tupper.engine import Engine
-from tupper.server import e2b, own, stock
+from tupper.server import e2b, logs, own, stock
 from tupper.server.activity import Activity
-from tupper.server.auth import is_known
+from tupper.server.auth import find_key, given_secrets
 from tupper.server.http import failure, plain_failure
 from tupper.server.idempotency import Keys
 from tupper.server.links import Links
@@ -33,7 +33,7 @@ def make_app(
     """
     app = Starlette(
         # Ours first: E2B's unsupported routes are greedy.
-        routes=[*own.routes(), *stock.routes(), *e2b.routes()],
+        routes=[*own.routes(), *stock.routes(), *logs.routes(), *e2b.routes()],
         exception_handlers={HTTPException: _refuse},
     )
     app.router.redirect_slashes = False
@@ -88,8 +88,10 @@ class Gatekeeper:
     async def _may_pass(self, scope: Scope) -> bool:
         if scope["state"].get("local") is True or scope["path"] == "/health":
             return True
-        given = [value for name, value in scope["headers"] if name == b"x-api-key"]
+        given = set(given_secrets(scope["headers"]))
         if len(given) != 1:
             return False
-        keys = await self._engine.store.keys()
-        return is_known(given[0].decode("latin-1"), keys)
+        key = find_key(given.pop(), await self._engine.store.keys())
+        if key is not None:
+            scope["state"]["key"] = key.id
+        return key is not None
