@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from tupper.core.errors import Unauthenticated
 from tupper.engine import Engine
-from tupper.server import e2b, logs, own, stock
+from tupper.server import commands, e2b, files, logs, own, stock
 from tupper.server.activity import Activity
 from tupper.server.auth import find_key, given_secrets
 from tupper.server.http import failure, plain_failure
@@ -31,14 +31,16 @@ def make_app(
         leave: is set when a client asks the process to leave.
         background: whether `tupper serve` may take its place.
     """
+    # Ours first: E2B's unsupported routes are greedy.
+    modules = (own, stock, logs, commands, files, e2b)
     app = Starlette(
-        # Ours first: E2B's unsupported routes are greedy.
-        routes=[*own.routes(), *stock.routes(), *logs.routes(), *e2b.routes()],
+        routes=[route for module in modules for route in module.routes()],
         exception_handlers={HTTPException: _refuse},
     )
     app.router.redirect_slashes = False
     app.state.engine = engine
     app.state.leave = leave
+    app.state.activity = activity
     app.state.idempotency = Keys()
     app.state.restart = False
     app.state.background = background

@@ -13,7 +13,7 @@ from tupper.core.errors import InvalidArgument, PermissionDenied, SandboxNotFoun
 from tupper.core.lifecycle import State
 from tupper.core.sandbox import SandboxRecord
 from tupper.engine import Page, Query, Sample
-from tupper.protocol import e2b
+from tupper.protocol import e2b, plain
 from tupper.protocol.e2b import V1_TIMEOUT_S, V2_TIMEOUT_S
 from tupper.protocol.e2b_network import parse_change
 from tupper.server import idempotency
@@ -73,7 +73,7 @@ async def _unsupported(request: Request) -> Response:
 
 async def _health(request: Request) -> Response:
     del request
-    return nothing()
+    return answer({"status": "ok"})
 
 
 async def _create_v1(request: Request) -> Response:
@@ -86,7 +86,10 @@ async def _create_v2(request: Request) -> Response:
 
 async def _create(request: Request, default_timeout_s: float) -> Response:
     engine, body = engine_of(request), await read_body(request)
-    if "tupper" in body.values:
+    if plain.is_plain(body):
+        body = plain.expand(body)
+        default_timeout_s = engine.settings.default_timeout_s
+    elif "tupper" in body.values:
         default_timeout_s = engine.settings.default_timeout_s
     wanted = e2b.create_request(body, default_timeout_s=default_timeout_s)
     if not is_local(request) and (what := e2b.needs_local_caller(wanted)):

@@ -18,6 +18,7 @@ from tupper.core.log import problem
 from tupper.engine import Engine
 from tupper.protocol.e2b import render_error, status_of
 from tupper.protocol.fields import Fields, parse_object
+from tupper.server.activity import Activity
 
 _T = TypeVar("_T")
 Handler = Callable[[Request], Awaitable[Response]]
@@ -55,6 +56,14 @@ def engine_of(request: Request) -> Engine:
     if not isinstance(engine, Engine):
         raise TypeError("the app has no engine")
     return engine
+
+
+def activity_of(request: Request) -> Activity:
+    """Who is told of work that outlives its request."""
+    activity = request.app.state.activity
+    if not isinstance(activity, Activity):
+        raise TypeError("the app has no activity")
+    return activity
 
 
 def is_local(request: Request) -> bool:
