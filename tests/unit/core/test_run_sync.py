@@ -24,9 +24,8 @@ def test_the_end_is_told_and_not_looked_for(monkeypatch):
 
 
 def test_a_program_that_takes_too_long_is_ended():
-    with tempfile.TemporaryFile() as output:
-        with pytest.raises(DeadlineExceeded):
-            run_sync(["sleep", "1000"], timeout_s=0.05, output=output)
+    with tempfile.TemporaryFile() as output, pytest.raises(DeadlineExceeded):
+        run_sync(["sleep", "1000"], timeout_s=0.05, output=output)
 
 
 def test_a_program_that_fails_is_told():
