@@ -28,6 +28,7 @@ from tupper.core.liveness import is_alive, kill_and_wait, start_ticks, wait_end
 from tupper.core.paths import Paths
 from tupper.engine.assembly import policy_of
 from tupper.engine.parts import Parts
+from tupper.images import Pruned
 from tupper.network.policy import check_policy
 
 from .agent_double import AgentDouble
@@ -253,8 +254,11 @@ class Images:
     async def list(self):
         return []
 
-    async def remove(self, reference, *, in_use):
-        self.in_use = in_use
+    async def remove(self, reference, **use):
+        self.in_use = use
+
+    async def prune(self, *, in_use):
+        return Pruned((), 0)
 
 
 def choose(probes, wanted, least):
