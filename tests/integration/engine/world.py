@@ -216,12 +216,16 @@ class Forward:
 class Network:
     def __init__(self) -> None:
         self.attached: set[str] = set()
+        self.admitted: set[str] = set()
         self.swept: list[set[str]] = []
         self.policies: dict[str, object] = {}
 
-    async def attach(self, sandbox_id, policy):
+    async def prepare(self, sandbox_id, policy):
         self.attached.add(sandbox_id)
         return Attachment(address="10.0.0.2/30", dns=("10.0.0.1",), data={"id": sandbox_id})
+
+    async def admit(self, attachment):
+        self.admitted.add(attachment.data["id"])
 
     async def detach(self, attachment):
         self.attached.discard(attachment.data["id"])
