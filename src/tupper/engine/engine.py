@@ -29,6 +29,7 @@ from tupper.core.paths import Paths, make_private
 from tupper.core.sandbox import CreateRequest, SandboxRecord
 from tupper.core.settings import Settings
 from tupper.engine.adoption import adopt_all, check_health
+from tupper.engine.builds import Builds
 from tupper.engine.context import Context
 from tupper.engine.creation import Creation
 from tupper.engine.ending import begin_end
@@ -70,6 +71,7 @@ class Engine:
         self._watch = Watch(context)
         self._closed = False
         self._slots = asyncio.Semaphore(_CREATIONS_AT_ONCE)
+        self.builds = Builds(context)
 
     @classmethod
     async def open(
@@ -97,6 +99,7 @@ class Engine:
             engine = cls(Context(paths, settings, store, parts))
             parts.bind(engine._context)
             await adopt_all(engine._context, engine._watch)
+            engine.builds.sweep()
         except BaseException:
             await store.close()
             raise
@@ -159,6 +162,11 @@ class Engine:
     def count(self) -> int:
         """How many sandboxes live or are being made."""
         return len(self._context.sandboxes)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something would be cut off if this process left for good."""
+        return bool(self._context.sandboxes or self.builds.running)
 
     def images_in_use(self) -> set[str]:
         """Digests of root filesystems that sandboxes stand on."""

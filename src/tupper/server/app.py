@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from tupper.core.errors import Unauthenticated
 from tupper.engine import Engine
-from tupper.server import e2b, own, stock
+from tupper.server import e2b, own, stock, templates
 from tupper.server.activity import Activity
 from tupper.server.auth import is_known
 from tupper.server.http import failure, plain_failure
@@ -33,13 +33,14 @@ def make_app(
     """
     app = Starlette(
         # Ours first: E2B's unsupported routes are greedy.
-        routes=[*own.routes(), *stock.routes(), *e2b.routes()],
+        routes=[*own.routes(), *stock.routes(), *templates.routes(), *e2b.routes()],
         exception_handlers={HTTPException: _refuse},
     )
     app.router.redirect_slashes = False
     app.state.engine = engine
     app.state.leave = leave
     app.state.idempotency = Keys()
+    app.state.uploads = templates.Uploads.new()
     app.state.restart = False
     app.state.background = background
     return Gatekeeper(app, engine, activity)
@@ -88,6 +89,8 @@ class Gatekeeper:
     async def _may_pass(self, scope: Scope) -> bool:
         if scope["state"].get("local") is True or scope["path"] == "/health":
             return True
+        if scope["path"].startswith(templates.UPLOADS):
+            return True  # its links carry a permission of their own
         given = [value for name, value in scope["headers"] if name == b"x-api-key"]
         if len(given) != 1:
             return False

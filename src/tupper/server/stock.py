@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tupper.core.errors import InvalidArgument
+from tupper.protocol.naming import check_name
 from tupper.protocol.reference import names_host_files
 from tupper.server.http import (
     Emit,
@@ -106,6 +107,7 @@ async def _templates(request: Request) -> Response:
                 "sizeBytes": info.size_bytes,
                 "description": info.description,
                 "isCurrent": info.is_current,
+                "tags": [tag.tag for tag in info.tags],
             }
             for info in infos
         ]
@@ -145,5 +147,5 @@ async def _build(request: Request) -> Response:
 
 
 async def _remove_template(request: Request) -> Response:
-    await engine_of(request).templates.remove(param(request, "name"))
+    await engine_of(request).builds.remove(check_name(param(request, "name")))
     return nothing()
