@@ -11,12 +11,13 @@ Source: what E2B's clients put into it: ``tar.add(file, arcname=path relative to
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import lzma
 import posixpath
 import re
 import tarfile
 import zlib
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,15 +114,21 @@ class _Place:
 def _members(archive: Path) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
     """The members of an archive, judged, each with the archive as it stands then."""
     count = total = 0
+    with _reading(), tarfile.open(archive, "r:*") as opened:
+        while (member := opened.next()) is not None:
+            count, total = count + 1, total + max(member.size, 0)
+            if count > _MOST_MEMBERS or total > _MOST_BYTES:
+                raise TemplateError("the files of COPY are too many or too large")
+            yield opened, _judge(member)
+            # It would remember all of them; typeshed does not know the attribute.
+            opened.members.clear()  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+
+
+@contextlib.contextmanager
+def _reading() -> Generator[None]:
+    """Errors of an archive that is none, or is cut off."""
     try:
-        with tarfile.open(archive, "r:*") as opened:
-            while (member := opened.next()) is not None:
-                count, total = count + 1, total + max(member.size, 0)
-                if count > _MOST_MEMBERS or total > _MOST_BYTES:
-                    raise TemplateError("the files of COPY are too many or too large")
-                yield opened, _judge(member)
-                # It would remember all of them; typeshed does not know the attribute.
-                opened.members.clear()  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+        yield
     except (tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError) as error:
         raise TemplateError(f"the files of COPY are no archive: {error}") from error
 
@@ -176,7 +183,8 @@ def _pieces(archive: Path, copying: Copying, place: _Place) -> Iterator[bytes]:
         names[member.name] = name
         yield _head(member, name, copying, names)
         if member.isreg():
-            yield from _content(opened, member)
+            with _reading():
+                yield from _content(opened, member)
     yield b"\0" * (2 * tarfile.BLOCKSIZE)
 
 

@@ -104,7 +104,7 @@ class Builds:
         for path in (self._context.paths.data / "templates").glob("*/builds/*.json"):
             build = _read(path)
             if build is not None and build.status is BuildStatus.BUILDING:
-                self._save(_failed(build, _CUT, ""))
+                self._save(replace(_failed(build, _CUT, ""), finished_at=time.time()))
         for path in (self._context.paths.data / "templates").glob("*/files/tmp-*"):
             path.unlink(missing_ok=True)
 
@@ -162,24 +162,22 @@ class Builds:
             self._context, plan, log.tell, lambda h: self.find_files(build.template, h),
             host_images=host_images,
         )  # fmt: skip
+        done = _failed(build, _CUT, "")
         try:
             async with self._slots, self._context.gate.use():
                 digest = await self._make(build, builder)
-            done = replace(build, status=BuildStatus.READY, digest=digest, finished_at=time.time())
+            done = replace(build, status=BuildStatus.READY, digest=digest)
             event("template.built", template=build.template, build=build.id, digest=digest)
         except (TupperError, OSError) as error:
             text = str(error) if isinstance(error, TupperError) else error.strerror or "I/O error"
             log.tell(text, builder.step, "error")
             done = _failed(build, text, builder.step)
-        except BaseException as error:
-            done = _failed(build, _CUT, builder.step)
-            if not isinstance(error, asyncio.CancelledError):
-                done = replace(done, reason=f"internal error: {type(error).__name__}")
-                problem("build.crashed", build=build.id, message=str(error))
-            raise
+        except Exception as error:  # noqa: BLE001 - the client shall hear that it is over
+            problem("build.crashed", build=build.id, message=str(error))
+            done = _failed(build, f"internal error: {type(error).__name__}", builder.step)
         finally:
             log.close()
-            self._save(done)
+            self._save(replace(done, finished_at=time.time()))
             del self._running[build.id]
 
     async def _make(self, build: Build, builder: StepBuilder) -> str:
@@ -307,9 +305,7 @@ class _Log:
 
 
 def _failed(build: Build, reason: str, step: str) -> Build:
-    return replace(
-        build, status=BuildStatus.ERROR, reason=reason, step=step, finished_at=time.time()
-    )
+    return replace(build, status=BuildStatus.ERROR, reason=reason, step=step)
 
 
 def _read(path: Path) -> Build | None:

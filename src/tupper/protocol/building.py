@@ -58,7 +58,6 @@ class BuildPlan:
 
     Args:
         from_image, from_template: what it starts from.
-        login: (user, password) for the image's registry; None for none.
         steps: in their order.
         force: run every step again.
         start, ready: commands of the sandboxes; empty for none.
@@ -66,7 +65,6 @@ class BuildPlan:
 
     from_image: str
     from_template: str
-    login: tuple[str, str] | None
     steps: tuple[BuildStep, ...]
     force: bool = False
     start: str = ""
@@ -120,13 +118,13 @@ def parse_plan(body: Fields) -> BuildPlan:
     image, template = body.text("fromImage"), body.text("fromTemplate")
     if bool(image) == bool(template):
         raise InvalidArgument("give exactly one of fromImage and fromTemplate")
+    _refuse_login(body.child("fromImageRegistry"))
     steps = body.objects("steps")
     if len(steps) > _MOST_STEPS:
         raise InvalidArgument(f"{len(steps)} steps, the most is {_MOST_STEPS}")
     return BuildPlan(
         from_image=image,
         from_template=template,
-        login=_login(body.child("fromImageRegistry")),
         steps=tuple(_step(step, number) for number, step in enumerate(steps, 1)),
         force=body.flag("force") is True,
         start=body.text("startCmd"),
@@ -134,16 +132,12 @@ def parse_plan(body: Fields) -> BuildPlan:
     )
 
 
-def _login(registry: Fields | None) -> tuple[str, str] | None:
-    if registry is None:
-        return None
-    kind = registry.text("type")
-    if kind != "registry":
+def _refuse_login(registry: Fields | None) -> None:
+    if registry is not None and registry.values:
         raise NotYet(
-            f"this tupper does not support a registry of type {kind!r}",
-            hint="give a user and a password instead",
+            "this tupper does not support credentials for a registry in a build",
+            hint="pull the image on the machine itself first, then name it",
         )
-    return registry.text("username"), registry.text("password")
 
 
 def _step(step: Fields, number: int) -> BuildStep:

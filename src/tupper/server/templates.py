@@ -86,8 +86,9 @@ async def _old(request: Request) -> Response:
 async def _request(request: Request) -> Response:
     engine, body = engine_of(request), await read_body(request)
     name, tag = parse_template(body.text("name"))
-    tags = {tag} if ":" in body.text("name") else set()
-    tags |= {check_tag(text.lower()) for text in body.texts("tags")}
+    tags = {check_tag(text.lower()) for text in body.texts("tags")}
+    if ":" in body.text("name"):
+        tags.add(tag)
     cpus, memory_mib = body.number("cpuCount"), body.whole("memoryMB")
     decide_limits(CreateRequest(cpus=cpus, memory_mib=memory_mib), engine.settings)
     build = engine.builds.request(
@@ -107,9 +108,19 @@ async def _request(request: Request) -> Response:
 
 
 def _template(request: Request) -> str:
-    """The name in the path. E2B's names may have the owner's before them; there is one owner."""
-    name, _ = parse_template(param(request))
-    return name
+    """The name in the path.
+
+    Raises:
+        TemplateNotFound: nothing can have that name.
+    """
+    return _look_up(param(request))[0]
+
+
+def _look_up(text: str) -> tuple[str, str]:
+    try:
+        return parse_template(text)
+    except InvalidArgument as error:
+        raise TemplateNotFound(error.message) from error
 
 
 async def _files(request: Request) -> Response:
@@ -241,7 +252,7 @@ def _count(request: Request, name: str, default: int, most: int) -> int:
 
 
 async def _alias(request: Request) -> Response:
-    name, tag = parse_template(param(request, "alias"))
+    name, tag = _look_up(param(request, "alias"))
     _digest(engine_of(request), name, tag)
     return answer({"templateID": name, "public": False})
 

@@ -293,6 +293,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.images = Images(self.directory / "rootfs")
+        self.templates = self.images
         self.paths = Paths(
             self.directory / "data", self.directory, self.directory / "cache", self.directory / "r"
         )
@@ -300,7 +301,7 @@ class World:
     def find_parts(self, paths, settings, engine_id):
         return Parts(
             images=self.images,
-            templates=self.images,
+            templates=self.templates,
             network=self.network,
             backends={"double": self.backend},
             choose=choose,
