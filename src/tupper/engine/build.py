@@ -19,7 +19,7 @@ from tupper.core.errors import TemplateError
 from tupper.engine.context import Context
 from tupper.engine.copying import Item, Source, copy_in, items_of
 from tupper.engine.inside import Inside
-from tupper.engine.stack import Layers, Stack
+from tupper.engine.stack import CheckUse, Layers, Stack
 from tupper.images import context as files
 from tupper.protocol import dockerfile as df
 
@@ -37,6 +37,7 @@ class Recipe:
         arguments: for ARG.
         force: run every step again.
         host_images: whether FROM may name an image in a file of the host.
+        check_use: raises for a template that FROM may not name.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Recipe:
     arguments: Mapping[str, str] = field(default_factory=dict[str, str])
     force: bool = False
     host_images: bool = True
+    check_use: CheckUse = lambda _: None
 
 
 async def build(context: Context, recipe: Recipe, emit: Emit) -> Rootfs:
@@ -66,7 +68,9 @@ class _Builder:
         self._recipe = recipe
         self._parsed = parsed
         self._emit = emit
-        self._layers = Layers(context, self._log, host_images=recipe.host_images)
+        self._layers = Layers(
+            context, self._log, host_images=recipe.host_images, check_use=recipe.check_use
+        )
         self._outer = df.global_args(parsed, recipe.arguments)
         self._stages: dict[int, Stack] = {}
         self._listed: list[str] | None = None

@@ -5,6 +5,7 @@
     builds/<uuid>.json     one build's record
     builds/<uuid>.log      its log, one JSON object a line
     files/<hash>-<sha256>  an archive that was uploaded for COPY under a hash
+    owner                  the id of the API key that made it; empty for the machine's own user
 
 What a build made is in the image store under the template's name and tags; its reference there is
 the truth about tags. A build that was under way when the process ended is an error afterwards.
@@ -31,6 +32,7 @@ from tupper.core.errors import (
     Conflict,
     NotFound,
     OutOfDisk,
+    PermissionDenied,
     TemplateError,
     TemplateNotFound,
     TupperError,
@@ -47,6 +49,7 @@ from tupper.protocol.building import (
     line_from_json,
 )
 from tupper.protocol.fields import Fields, parse_object
+from tupper.protocol.naming import parse_template
 
 if TYPE_CHECKING:
     from tupper.engine.steps import StepBuilder
@@ -108,14 +111,61 @@ class Builds:
         for path in (self._context.paths.data / "templates").glob("*/files/tmp-*"):
             path.unlink(missing_ok=True)
 
-    def request(self, name: str, tags: Sequence[str], *, cpus: float, memory_mib: int) -> Build:
+    # Whose a template is. Everybody may use the recipes and what the machine's own user made.
+
+    def may_use(self, name: str, key: str) -> bool:
+        """Whether an API key (empty: the machine's own user) may start from a template."""
+        return not key or self._owner(name) in (None, "", key)
+
+    def may_change(self, name: str, key: str) -> bool:
+        """Whether an API key (empty: the machine's own user) may build, tag and remove it."""
+        owner = self._owner(name)
+        return not key or owner == key or (owner is None and not self._is_known(name))
+
+    def check_use(self, template: str, key: str) -> None:
+        """Raise the error for a template that an API key may not use: as if there were none."""
+        if key and not self.may_use(parse_template(template)[0], key):
+            raise TemplateNotFound(f"there is no template {template}")
+
+    def claim(self, name: str, owner_key: str) -> None:
+        """Take a name for whoever builds.
+
+        Raises:
+            AlreadyExists: a recipe has it.
+            PermissionDenied: it is somebody else's.
+        """
+        if self._context.parts.templates.is_recipe(name):
+            raise AlreadyExists(f"template {name} is made by a recipe, choose another name")
+        if not self.may_change(name, owner_key):
+            raise PermissionDenied(f"template {name} belongs to somebody else")
+        if self._owner(name) is None:
+            make_private(self._place(name))
+            write_durably(self._place(name) / "owner", owner_key)
+
+    def _owner(self, name: str) -> str | None:
+        with contextlib.suppress(OSError):
+            return (self._place(name) / "owner").read_text()
+        return None
+
+    def _is_known(self, name: str) -> bool:
+        try:
+            self._context.parts.templates.info(name)
+        except TemplateNotFound:
+            return False
+        return True
+
+    # Building.
+
+    def request(
+        self, name: str, tags: Sequence[str], *, cpus: float, memory_mib: int, owner_key: str
+    ) -> Build:
         """Take down that somebody wants to build.
 
         Raises:
             AlreadyExists: a recipe has the name.
+            PermissionDenied: it is somebody else's.
         """
-        if self._context.parts.templates.is_recipe(name):
-            raise AlreadyExists(f"template {name} is made by a recipe, choose another name")
+        self.claim(name, owner_key)
         build = Build(
             str(uuid.uuid4()), name, tuple(tags), created_at=time.time(), cpus=cpus,
             memory_mib=memory_mib,
@@ -140,7 +190,7 @@ class Builds:
         found = [_read(path) for path in (self._place(name) / "builds").glob("*.json")]
         return sorted((b for b in found if b is not None), key=lambda b: -b.created_at)
 
-    def start(self, build: Build, plan: BuildPlan, *, host_images: bool) -> None:
+    def start(self, build: Build, plan: BuildPlan, *, host_images: bool, owner_key: str) -> None:
         """Begin to build; returns at once.
 
         Raises:
@@ -151,16 +201,19 @@ class Builds:
         build = replace(build, status=BuildStatus.BUILDING)
         self._save(build)
         self._running[build.id] = []
-        self._context.spawn(self._run(build, plan, host_images=host_images), f"build {build.id}")
+        run = self._run(build, plan, host_images=host_images, owner_key=owner_key)
+        self._context.spawn(run, f"build {build.id}")
 
-    async def _run(self, build: Build, plan: BuildPlan, *, host_images: bool) -> None:
+    async def _run(
+        self, build: Build, plan: BuildPlan, *, host_images: bool, owner_key: str
+    ) -> None:
         from tupper.engine.steps import StepBuilder  # noqa: PLC0415 - rarely needed
 
         lines = self._running[build.id]
         log = _Log(self._log_path(build), lines)
         builder = StepBuilder(
             self._context, plan, log.tell, lambda h: self.find_files(build.template, h),
-            host_images=host_images,
+            host_images=host_images, check_use=lambda t: self.check_use(t, owner_key),
         )  # fmt: skip
         done = _failed(build, _CUT, "")
         try:
@@ -273,13 +326,18 @@ class Builds:
     def _save(self, build: Build) -> None:
         place = self._place(build.template) / "builds"
         make_private(place)
-        temporary = place / f".{build.id}.{secrets.token_hex(4)}"
         body = {name: getattr(build, name) for name in Build.__slots__}
-        with temporary.open("w") as file:
-            json.dump(body, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(place / f"{build.id}.json")
+        write_durably(place / f"{build.id}.json", json.dumps(body))
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Replace a file so that after a crash it holds the old text or the new one."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    with temporary.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
 
 
 class _Log:

@@ -265,6 +265,7 @@ class Creation:
         client = context.parts.agent(address, sandbox.record.token)
         later(undo, client.close)
         await client.health()
+        machine.agent_answered()
         sandbox.client = client
         sandbox.change(agent=address)
 

@@ -201,6 +201,8 @@ class Engine:
             Conflict: it was killed meanwhile.
             TupperError: of the step that failed.
         """
+        if not request.image:
+            self.builds.check_use(request.template, request.owner_key)
         sandbox, request = reserve(self._context, request)
         creation = asyncio.get_running_loop().create_task(self._make(sandbox, request))
         sandbox.creation = creation
@@ -254,14 +256,21 @@ class Engine:
 
     # Looking.
 
-    def _find(self, reference: str) -> Sandbox:
-        """By id, name, an id with a client's suffix, or a unique beginning of an id."""
+    def _find(self, reference: str, owner_key: str | None = None) -> Sandbox:
+        """By id, name, an id with a client's suffix, or a unique beginning of an id.
+
+        Args:
+            reference: which.
+            owner_key: only one of this API key's; None for anybody's.
+        """
         sandboxes = self._context.sandboxes
+        if owner_key is not None:
+            sandboxes = {k: s for k, s in sandboxes.items() if s.record.owner_key == owner_key}
         if sandbox := sandboxes.get(reference):
             return sandbox
         named = [s for s in sandboxes.values() if s.record.name == reference]
         if named:
-            return named[0]
+            return min(named, key=lambda sandbox: sandbox.record.owner_key)  # the user's own first
         head = reference.split("-", 1)[0]
         if is_sandbox_id(head):
             if sandbox := sandboxes.get(head):
@@ -279,6 +288,25 @@ class Engine:
         if not sandbox.is_running:
             raise SandboxNotFound(f"sandbox {reference!r} is not running")
         return sandbox
+
+    async def resolve(self, reference: str, owner_key: str) -> str:
+        """The id of an API key's own sandbox, living or ended.
+
+        Raises:
+            SandboxNotFound: the key has none of that name; somebody else may.
+        """
+        try:
+            return self._find(reference, owner_key).id
+        except SandboxNotFound:
+            record = await self._context.store.find_ended(reference, owner_key=owner_key)
+            if record is None:
+                raise
+            return record.id
+
+    def record(self, sandbox_id: str) -> SandboxRecord | None:
+        """The record of a sandbox that lives, by its id."""
+        sandbox = self._context.sandboxes.get(sandbox_id)
+        return sandbox.record if sandbox is not None else None
 
     async def get(self, reference: str, *, ended: bool = False) -> SandboxRecord:
         """A running sandbox's record; with ``ended`` also that of one that ended within a day."""
@@ -398,10 +426,16 @@ class Engine:
 
         Raises:
             AlreadyExists: the host's port is taken.
+            Conflict: the sandbox's ports are private.
         """
         check_port(port)
         check_port(host_port, least=0)
         sandbox = self._find_running(reference)
+        if not sandbox.record.ingress.is_public:
+            raise Conflict(
+                f"the ports of sandbox {sandbox.id} are private, and one published on the host "
+                "asks for no token"
+            )
         async with sandbox.lock:
             self._check_alive(sandbox, reference)
             number = await publish(sandbox, self._context.parts, port, host_port)
@@ -475,6 +509,7 @@ class Engine:
         force: bool,
         emit: Callable[[Mapping[str, object]], None],
         host_images: bool = True,
+        owner_key: str = "",
     ) -> Rootfs:
         """Build a template from a Dockerfile inside sandboxes.
 
@@ -486,12 +521,22 @@ class Engine:
             force: run every step again.
             emit: gets ``{"event": "log", "message"}`` as it goes.
             host_images: whether FROM may name an image in a file of the host.
+            owner_key: the API key that it is for; empty for the machine's own user.
 
         Raises:
-            PermissionDenied: FROM names one and may not.
+            PermissionDenied: FROM names one and may not, or the template is somebody else's.
             TemplateError: naming the line that is wrong or failed.
         """
         from tupper.engine.build import Recipe, build  # noqa: PLC0415 - rarely needed
 
-        recipe = Recipe(name, dockerfile, context, arguments, force, host_images=host_images)
+        self.builds.claim(name, owner_key)
+        recipe = Recipe(
+            name,
+            dockerfile,
+            context,
+            arguments,
+            force,
+            host_images=host_images,
+            check_use=lambda template: self.builds.check_use(template, owner_key),
+        )
         return await build(self._context, recipe, emit)

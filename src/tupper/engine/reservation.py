@@ -59,6 +59,9 @@ def reserve(context: Context, request: CreateRequest) -> tuple[Sandbox, CreateRe
         allow_host_ports=request.allow_host_ports,
         owner_pid=request.owner_pid,
         owner_start_ticks=_owner_ticks(request),
+        owner_key=request.owner_key,
+        ingress=request.ingress,
+        traffic_token="" if request.ingress.is_public else new_token(),
         boot_id=context.boot_id,
         started_by=VERSION,
     )
@@ -69,7 +72,9 @@ def reserve(context: Context, request: CreateRequest) -> tuple[Sandbox, CreateRe
 
 def _check_room(context: Context, request: CreateRequest) -> None:
     settings = context.settings
-    if request.name and any(s.record.name == request.name for s in context.sandboxes.values()):
+    wanted = (request.owner_key, request.name)
+    taken = ((s.record.owner_key, s.record.name) for s in context.sandboxes.values())
+    if request.name and wanted in taken:
         raise AlreadyExists(f"a sandbox named {request.name!r} exists")
     if len(context.sandboxes) >= settings.max_sandboxes:
         raise CapacityReached(

@@ -26,6 +26,7 @@ from tupper.protocol.naming import DEFAULT_TAG
 from tupper.protocol.reference import names_host_files
 
 Log = Callable[[str], None]
+CheckUse = Callable[[str], None]
 _VERSION = "build 1"
 
 
@@ -58,12 +59,16 @@ class Layers:
         context: of the engine.
         log: gets lines of text.
         host_images: whether an image in a file of the host may be named.
+        check_use: raises for a template that this build may not start from.
     """
 
-    def __init__(self, context: Context, log: Log, *, host_images: bool) -> None:
+    def __init__(
+        self, context: Context, log: Log, *, host_images: bool, check_use: CheckUse
+    ) -> None:
         self._context = context
         self._log = log
         self._host_images = host_images
+        self._check_use = check_use
 
     def empty(self) -> Stack:
         """Nothing, to start from."""
@@ -77,6 +82,7 @@ class Layers:
         Raises:
             TemplateNotFound: there is none.
         """
+        self._check_use(name)
         return _ground(await self._context.parts.templates.ensure(name, progress=self._progress))
 
     async def image(self, reference: str) -> Stack:

@@ -20,7 +20,7 @@ from tupper.engine.archives import Copying, copy_archive
 from tupper.engine.context import Context
 from tupper.engine.inside import Inside
 from tupper.engine.launch import launch, login_shell
-from tupper.engine.stack import Layers, Stack
+from tupper.engine.stack import CheckUse, Layers, Stack
 from tupper.engine.workshop import open_workshop
 from tupper.protocol.building import BuildPlan, BuildStep, Kind
 from tupper.protocol.dockerfile import expand
@@ -55,6 +55,7 @@ class StepBuilder:
         tell: gets the log.
         find_files: finds what was uploaded.
         host_images: whether an image in a file of the host may be named.
+        check_use: raises for a template that it may not start from.
     """
 
     def __init__(
@@ -65,12 +66,13 @@ class StepBuilder:
         find_files: FindFiles,
         *,
         host_images: bool,
+        check_use: CheckUse,
     ) -> None:
         self._context = context
         self._plan = plan
         self._tell = tell
         self._find_files = find_files
-        self.layers = Layers(context, self._log, host_images=host_images)
+        self.layers = Layers(context, self._log, host_images=host_images, check_use=check_use)
         self._force = plan.force
         self.step = "base"
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tupper.core.errors import InvalidArgument
-from tupper.protocol.e2b import NotYet
 from tupper.protocol.fields import Fields
+from tupper.protocol.unsupported import NotYet
 
 STATUS_PAGE = 100
 _MOST_STEPS = 1000

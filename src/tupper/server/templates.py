@@ -33,9 +33,18 @@ from tupper.engine.builds import Build
 from tupper.engine.request import decide_limits
 from tupper.protocol import e2b
 from tupper.protocol.building import STATUS_PAGE, BuildStatus, LogLine, parse_plan, render_log
-from tupper.protocol.e2b import NotYet
 from tupper.protocol.naming import DEFAULT_TAG, check_tag, parse_template
-from tupper.server.http import answer, engine_of, guarded, is_local, nothing, param, read_body
+from tupper.protocol.unsupported import NotYet
+from tupper.server.http import (
+    answer,
+    caller_of,
+    engine_of,
+    guarded,
+    is_local,
+    nothing,
+    param,
+    read_body,
+)
 
 if TYPE_CHECKING:
     from tupper.images import TemplateInfo
@@ -92,7 +101,11 @@ async def _request(request: Request) -> Response:
     cpus, memory_mib = body.number("cpuCount"), body.whole("memoryMB")
     decide_limits(CreateRequest(cpus=cpus, memory_mib=memory_mib), engine.settings)
     build = engine.builds.request(
-        name, sorted(tags) or [DEFAULT_TAG], cpus=cpus or 0.0, memory_mib=memory_mib or 0
+        name,
+        sorted(tags) or [DEFAULT_TAG],
+        cpus=cpus or 0.0,
+        memory_mib=memory_mib or 0,
+        owner_key=caller_of(request) or "",
     )
     return answer(
         {
@@ -108,12 +121,26 @@ async def _request(request: Request) -> Response:
 
 
 def _template(request: Request) -> str:
-    """The name in the path.
+    """The name in the path, of a template that the caller may change.
 
     Raises:
-        TemplateNotFound: nothing can have that name.
+        TemplateNotFound: nothing can have that name, or it is somebody else's.
     """
-    return _look_up(param(request))[0]
+    return _changeable(request, _look_up(param(request))[0])
+
+
+def _changeable(request: Request, name: str) -> str:
+    if not engine_of(request).builds.may_change(name, caller_of(request) or ""):
+        raise TemplateNotFound(f"there is no template {name} of yours")
+    return name
+
+
+def _usable(request: Request) -> str:
+    """The name in the path, of a template that the caller may use."""
+    name, _ = _look_up(param(request))
+    if not engine_of(request).builds.may_use(name, caller_of(request) or ""):
+        raise TemplateNotFound(f"there is no template {name}")
+    return name
 
 
 def _look_up(text: str) -> tuple[str, str]:
@@ -173,7 +200,7 @@ def uploads_of(request: Request) -> Uploads:
 
 
 async def _upload(request: Request) -> Response:
-    name, files_hash = _template(request), param(request, "hash")
+    name, files_hash = _look_up(param(request))[0], param(request, "hash")
     query = request.query_params
     if not uploads_of(request).allows(
         name, files_hash, query.get("until", ""), query.get("signature", "")
@@ -187,7 +214,7 @@ async def _start(request: Request) -> Response:
     builds = engine_of(request).builds
     build = builds.find(_template(request), param(request, "build"))
     plan = parse_plan(await read_body(request))
-    builds.start(build, plan, host_images=is_local(request))
+    builds.start(build, plan, host_images=is_local(request), owner_key=caller_of(request) or "")
     return Response(status_code=202)
 
 
@@ -253,6 +280,8 @@ def _count(request: Request, name: str, default: int, most: int) -> int:
 
 async def _alias(request: Request) -> Response:
     name, tag = _look_up(param(request, "alias"))
+    if not engine_of(request).builds.may_use(name, caller_of(request) or ""):
+        raise PermissionDenied(f"template {name} belongs to somebody else")
     _digest(engine_of(request), name, tag)
     return answer({"templateID": name, "public": False})
 
@@ -273,7 +302,7 @@ def _digest(engine: Engine, name: str, tag: str) -> str:
 
 
 async def _tags(request: Request) -> Response:
-    info = engine_of(request).templates.info(_template(request))
+    info = engine_of(request).templates.info(_usable(request))
     return answer(
         [
             {
@@ -289,6 +318,7 @@ async def _tags(request: Request) -> Response:
 async def _assign_tags(request: Request) -> Response:
     templates, body = engine_of(request).templates, await read_body(request)
     name, tag = parse_template(body.text("target"))
+    _changeable(request, name)
     tags = [check_tag(text.lower()) for text in body.texts("tags")]
     if not tags:
         raise InvalidArgument("tags is missing")
@@ -303,7 +333,7 @@ async def _assign_tags(request: Request) -> Response:
 
 async def _remove_tags(request: Request) -> Response:
     templates, body = engine_of(request).templates, await read_body(request)
-    name, _ = parse_template(body.text("name"))
+    name = _changeable(request, parse_template(body.text("name"))[0])
     tags = [check_tag(text.lower()) for text in body.texts("tags")]
     if DEFAULT_TAG in tags:
         raise InvalidArgument(f"the tag {DEFAULT_TAG} cannot be removed")
@@ -318,12 +348,14 @@ async def _remove_tags(request: Request) -> Response:
 
 async def _list(request: Request) -> Response:
     engine = engine_of(request)
-    return answer([_render(engine, info) for info in await engine.templates.list()])
+    caller = caller_of(request) or ""
+    infos = await engine.templates.list()
+    return answer([_render(engine, i) for i in infos if engine.builds.may_use(i.name, caller)])
 
 
 async def _get(request: Request) -> Response:
     engine = engine_of(request)
-    info = engine.templates.info(_template(request))
+    info = engine.templates.info(_usable(request))
     builds = [_render_build(engine, build) for build in engine.builds.all_of(info.name)]
     return answer(_render(engine, info) | {"builds": builds})
 
@@ -372,9 +404,10 @@ def _render_build(engine: Engine, build: Build) -> dict[str, object]:
 
 
 async def _delete(request: Request) -> Response:
-    engine, name = engine_of(request), _template(request)
+    engine, name = engine_of(request), _look_up(param(request))[0]
     if engine.templates.is_recipe(name):
         raise PermissionDenied(f"template {name} comes with tupper and cannot be removed")
+    _changeable(request, name)
     await engine.builds.remove(name)
     return nothing()
 

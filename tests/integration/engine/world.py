@@ -22,7 +22,13 @@ from tupper.core.backend import (
     Probe,
     Rootfs,
 )
-from tupper.core.errors import BackendUnavailable, ImageNotFound, MachineFailed, Unavailable
+from tupper.core.errors import (
+    BackendUnavailable,
+    ImageNotFound,
+    MachineFailed,
+    TemplateNotFound,
+    Unavailable,
+)
 from tupper.core.lifecycle import EndReason, ExitReason
 from tupper.core.liveness import is_alive, kill_and_wait, start_ticks, wait_end
 from tupper.core.paths import Paths
@@ -243,6 +249,12 @@ class Images:
 
     def unbuilt(self):
         return ["base"]
+
+    def is_recipe(self, name):
+        return name == "base"
+
+    def info(self, name):
+        raise TemplateNotFound(f"there is no template {name}")
 
     async def ensure(self, reference, **_):
         if reference == "missing" or not isinstance(reference, str):

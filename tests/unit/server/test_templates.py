@@ -9,7 +9,7 @@ import pytest
 
 from integration.engine.world import InProcess, World
 from tupper.core.errors import TemplateNotFound
-from unit.server.test_control import serving
+from unit.server.serving import new_key, remote_client, serving
 
 HASH = "0" * 64
 
@@ -36,23 +36,6 @@ async def world(tmp_path):
     world.templates = Templates()
     async with serving(world):
         yield world
-
-
-@pytest.fixture
-async def http(world):
-    transport = httpx2.AsyncHTTPTransport(uds=str(world.paths.socket))
-    async with httpx2.AsyncClient(
-        transport=transport, base_url="http://tupper", timeout=60
-    ) as client:
-        world.key = (await client.post("/tupper/v1/keys", json={"label": "t"})).json()["key"]
-        yield client
-
-
-@pytest.fixture
-async def remote(world, http):
-    headers = {"X-API-KEY": world.key}
-    async with httpx2.AsyncClient(base_url=world.tcp, headers=headers, timeout=60) as client:
-        yield client
 
 
 async def requested(remote, name="Mine:V1", **body):
@@ -196,3 +179,36 @@ async def test_what_is_not_there(remote):
     for method, path in (("POST", "/templates"), ("POST", "/v2/templates")):
         answer = await remote.request(method, path, json={})
         assert (answer.status_code, answer.json()["code"]) == (501, 501), path
+
+
+async def test_a_template_belongs_to_the_key_that_made_it(world, http, remote):
+    build_id = (await requested(remote, "mine"))["buildID"]
+    async with remote_client(world, await new_key(http)) as other:
+        assert (await other.post("/v3/templates", json={"name": "mine"})).status_code == 403
+        assert (await other.get("/templates/aliases/mine")).status_code == 403
+        for method, path, body in (
+            ("GET", f"/templates/mine/files/{HASH}", None),
+            ("GET", f"/templates/mine/builds/{build_id}/status", None),
+            ("GET", f"/templates/mine/builds/{build_id}/logs", None),
+            ("POST", f"/v2/templates/mine/builds/{build_id}", PLAN),
+            ("GET", "/templates/mine/tags", None),
+            ("POST", "/templates/tags", {"target": "mine", "tags": ["x"]}),
+            ("DELETE", "/templates/tags", {"name": "mine", "tags": ["x"]}),
+            ("DELETE", "/templates/mine", None),
+            ("POST", "/v2/sandboxes", {"templateID": "mine"}),
+        ):
+            answer = await other.request(method, path, json=body)
+            assert (answer.status_code, answer.json()["code"]) == (404, 404), path
+        answer = await other.delete("/tupper/v1/templates/mine")
+        assert answer.status_code == 403
+        body = {"name": "mine", "dockerfile": "FROM base"}
+        assert '"code": 403' in (await other.post("/tupper/v1/templates", json=body)).text
+        theirs = (await requested(other, "theirs"))["buildID"]
+        plan = PLAN | {"fromTemplate": "mine"}
+        await other.post(f"/v2/templates/theirs/builds/{theirs}", json=plan)
+        status = {"status": "building"}
+        while status["status"] == "building":
+            status = (await other.get(f"/templates/theirs/builds/{theirs}/status")).json()
+        assert status["reason"]["message"] == "there is no template mine"
+    status = await http.get(f"/templates/mine/builds/{build_id}/status")
+    assert status.json()["status"] == "waiting"
