@@ -29,6 +29,7 @@ NAMES = {
     "AsyncPty": "Pty",
     "AsyncSandbox": "Sandbox",
     "AsyncSandboxPaginator": "SandboxPaginator",
+    "AsyncTemplate": "Template",
     "AsyncWriteData": "WriteData",
     "AsyncWriteEntry": "WriteEntry",
     "AsyncIterable": "Iterable",

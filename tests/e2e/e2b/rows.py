@@ -7,6 +7,9 @@ import rows_commands
 import rows_files
 import rows_life
 import rows_ports
+import rows_templates
 from rows_common import ROWS, NotHere
 
-__all__ = ["ROWS", "NotHere", "rows_commands", "rows_files", "rows_life", "rows_ports"]
+__all__ = [
+    "ROWS", "NotHere", "rows_commands", "rows_files", "rows_life", "rows_ports", "rows_templates",
+]  # fmt: skip
