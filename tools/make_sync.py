@@ -29,6 +29,7 @@ NAMES = {
     "AsyncPty": "Pty",
     "AsyncSandbox": "Sandbox",
     "AsyncSandboxPaginator": "SandboxPaginator",
+    "AsyncVolume": "Volume",
     "AsyncWriteData": "WriteData",
     "AsyncWriteEntry": "WriteEntry",
     "AsyncIterable": "Iterable",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tupper.sdk._async.git import AsyncGit as AsyncGit
     from tupper.sdk._async.paginator import AsyncSandboxPaginator as AsyncSandboxPaginator
     from tupper.sdk._async.sandbox import AsyncSandbox as AsyncSandbox
+    from tupper.sdk._async.volume import AsyncVolume as AsyncVolume
     from tupper.sdk._faces_async import AsyncCommandInputHandle as AsyncCommandInputHandle
     from tupper.sdk._handles_async import (
         AsyncCommandHandle as AsyncCommandHandle,
@@ -91,6 +92,9 @@ if TYPE_CHECKING:
     from tupper.sdk._shared.errors import (
         UnsupportedException as UnsupportedException,
     )
+    from tupper.sdk._shared.errors import VolumeException as VolumeException
+    from tupper.sdk._shared.errors import VolumeNotFoundException as VolumeNotFoundException
+    from tupper.sdk._shared.errors import VolumePathNotFoundException as VolumePathNotFoundException
     from tupper.sdk._shared.git import GitBranches as GitBranches
     from tupper.sdk._shared.git import GitFileStatus as GitFileStatus
     from tupper.sdk._shared.git import GitResetMode as GitResetMode
@@ -198,10 +202,16 @@ if TYPE_CHECKING:
     from tupper.sdk._shared.types import (
         WriteInfo as WriteInfo,
     )
+    from tupper.sdk._shared.volume import VolumeAndToken as VolumeAndToken
+    from tupper.sdk._shared.volume import VolumeApiParams as VolumeApiParams
+    from tupper.sdk._shared.volume import VolumeEntryStat as VolumeEntryStat
+    from tupper.sdk._shared.volume import VolumeFileType as VolumeFileType
+    from tupper.sdk._shared.volume import VolumeInfo as VolumeInfo
     from tupper.sdk._sync.files import FileStreamReader as FileStreamReader
     from tupper.sdk._sync.git import Git as Git
     from tupper.sdk._sync.paginator import SandboxPaginator as SandboxPaginator
     from tupper.sdk._sync.sandbox import Sandbox as Sandbox
+    from tupper.sdk._sync.volume import Volume as Volume
 
 __version__ = "0.1.0"
 
@@ -214,6 +224,7 @@ __all__ = [
     "AsyncGit",
     "AsyncSandbox",
     "AsyncSandboxPaginator",
+    "AsyncVolume",
     "AsyncWatchHandle",
     "AsyncWriteData",
     "AsyncWriteEntry",
@@ -280,6 +291,15 @@ __all__ = [
     "UnavailableException",
     "UnsupportedException",
     "Username",
+    "Volume",
+    "VolumeAndToken",
+    "VolumeApiParams",
+    "VolumeEntryStat",
+    "VolumeException",
+    "VolumeFileType",
+    "VolumeInfo",
+    "VolumeNotFoundException",
+    "VolumePathNotFoundException",
     "WatchHandle",
     "WriteData",
     "WriteEntry",
@@ -297,6 +317,7 @@ _HOMES = {
     "AsyncGit": "tupper.sdk._async.git",
     "AsyncSandbox": "tupper.sdk._async.sandbox",
     "AsyncSandboxPaginator": "tupper.sdk._async.paginator",
+    "AsyncVolume": "tupper.sdk._async.volume",
     "AsyncWatchHandle": "tupper.sdk._handles_async",
     "AsyncWriteData": "tupper.sdk._shared.types",
     "AsyncWriteEntry": "tupper.sdk._shared.types",
@@ -363,6 +384,15 @@ _HOMES = {
     "UnavailableException": "tupper.sdk._shared.errors",
     "UnsupportedException": "tupper.sdk._shared.errors",
     "Username": "tupper.sdk._shared.types",
+    "Volume": "tupper.sdk._sync.volume",
+    "VolumeAndToken": "tupper.sdk._shared.volume",
+    "VolumeApiParams": "tupper.sdk._shared.volume",
+    "VolumeEntryStat": "tupper.sdk._shared.volume",
+    "VolumeException": "tupper.sdk._shared.errors",
+    "VolumeFileType": "tupper.sdk._shared.volume",
+    "VolumeInfo": "tupper.sdk._shared.volume",
+    "VolumeNotFoundException": "tupper.sdk._shared.errors",
+    "VolumePathNotFoundException": "tupper.sdk._shared.errors",
     "WatchHandle": "tupper.sdk._handles_sync",
     "WriteData": "tupper.sdk._shared.types",
     "WriteEntry": "tupper.sdk._shared.types",

@@ -41,6 +41,7 @@ from tupper.engine.request import check_port, check_timeout
 from tupper.engine.reservation import reserve
 from tupper.engine.sandbox import UNREACHABLE, Sandbox
 from tupper.engine.store import Store
+from tupper.engine.volumes import Volumes
 from tupper.engine.watch import Watch
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ class Engine:
             parts = (find_parts or _find_parts)(paths, settings, store.engine_id)
             engine = cls(Context(paths, settings, store, parts))
             parts.bind(engine._context)
+            await engine._context.volumes.load()
             await adopt_all(engine._context, engine._watch)
         except BaseException:
             await store.close()
@@ -154,6 +156,29 @@ class Engine:
     def templates(self) -> Templates:
         """The templates."""
         return self._context.parts.templates
+
+    @property
+    def volumes(self) -> Volumes:
+        """The volumes; removals go through :meth:`remove_volume`."""
+        return self._context.volumes
+
+    async def remove_volume(self, volume_id: str) -> None:
+        """Remove a volume with all that is in it.
+
+        Raises:
+            Conflict: a sandbox has it.
+        """
+        users = [
+            sandbox.id
+            for sandbox in self._context.sandboxes.values()
+            if any(mount.volume_id == volume_id for mount in sandbox.record.volumes)
+        ]
+        if users:
+            raise Conflict(
+                f"volume {volume_id} is in use by sandbox {users[0]}",
+                hint="end the sandboxes that have it mounted first",
+            )
+        await self._context.volumes.remove(volume_id)
 
     @property
     def count(self) -> int:

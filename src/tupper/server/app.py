@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from tupper.core.errors import Unauthenticated
 from tupper.engine import Engine
-from tupper.server import commands, docs, e2b, files, logs, own, stock
+from tupper.server import commands, docs, e2b, files, logs, own, stock, volumes
 from tupper.server.activity import Activity
 from tupper.server.auth import find_key, given_secrets
 from tupper.server.http import failure, plain_failure
@@ -35,7 +35,7 @@ def make_app(
         background: whether `tupper serve` may take its place.
     """
     # Ours first: E2B's unsupported routes are greedy.
-    modules = (docs, own, stock, logs, commands, files, e2b)
+    modules = (docs, own, stock, logs, commands, files, volumes, e2b)
     app = Starlette(
         routes=[route for module in modules for route in module.routes()],
         exception_handlers={HTTPException: _refuse},
@@ -97,6 +97,8 @@ class Gatekeeper:
 
     async def _may_pass(self, scope: Scope) -> bool:
         if scope["state"].get("local") is True or scope["path"] in OPEN:
+            return True
+        if scope["path"].startswith(volumes.PREFIX):  # judged there, by the volume's own token
             return True
         given = set(given_secrets(scope["headers"]))
         if len(given) != 1:

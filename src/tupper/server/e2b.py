@@ -61,7 +61,7 @@ UNSUPPORTED = (
     "/sandboxes/{id}/pause", "/sandboxes/{id}/resume", "/sandboxes/{id}/fork",
     "/sandboxes/{id}/snapshots", "/snapshots", "/templates", "/templates/{rest:path}",
     "/v2/templates", "/v2/templates/{rest:path}", "/v3/templates", "/v3/templates/{rest:path}",
-    "/volumes", "/volumes/{rest:path}", "/secrets", "/secrets/{rest:path}",
+    "/secrets", "/secrets/{rest:path}",
 )  # fmt: skip
 
 

@@ -7,6 +7,15 @@ import rows_commands
 import rows_files
 import rows_life
 import rows_ports
+import rows_volumes
 from rows_common import ROWS, NotHere
 
-__all__ = ["ROWS", "NotHere", "rows_commands", "rows_files", "rows_life", "rows_ports"]
+__all__ = [
+    "ROWS",
+    "NotHere",
+    "rows_commands",
+    "rows_files",
+    "rows_life",
+    "rows_ports",
+    "rows_volumes",
+]

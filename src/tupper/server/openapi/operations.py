@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tupper.server.openapi.shapes import TEXT, Schema, ref, several
+from tupper.server.openapi.shapes import OWNER, TEXT, Schema, ref, several
 
 JSON = "application/json"
 LINES = "application/x-ndjson"
@@ -57,6 +57,7 @@ class Operation:
         bytes_in: whether the body is a file.
         query: parameters.
         is_open: whether it asks for no key.
+        has_token: whether it asks for a volume's token instead of a key.
     """
 
     method: str
@@ -68,6 +69,7 @@ class Operation:
     bytes_in: bool = False
     query: tuple[Query, ...] = field(default_factory=tuple[Query, ...])
     is_open: bool = False
+    has_token: bool = False
 
 
 _NOTHING = {204: Reply()}
@@ -87,6 +89,11 @@ _LOG_QUERY = (
     Query("search", TEXT, "contained in the line"),
 )
 _UNIX: Schema = {"type": "integer", "minimum": 0, "maximum": 10**14}
+_IN_VOLUME = Query("path", {**TEXT, "minLength": 1}, "in the volume", is_required=True)
+_OWNER = (
+    *(Query(name, schema, "of what is made") for name, schema in OWNER),
+    Query("force", {"enum": ["true", "false"]}, "make directories above it"),
+)
 _STREAM = {200: Reply({"type": "string"}, LINES)}
 _OWN = "/tupper/v1"
 
@@ -207,6 +214,55 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "get", f"{_OWN}/sandboxes/{{id}}/log", "Looking", "The same as text, also of ended ones.",
         {200: Reply(TEXT, "text/plain")},
+    ),
+    Operation(
+        "get", "/volumes", "Volumes", "All volumes.", {200: Reply(several(ref("Volume")))}
+    ),
+    Operation(
+        "post", "/volumes", "Volumes", "Make an empty volume.",
+        {201: Reply(ref("VolumeAndToken"))}, ("NewVolume",),
+    ),
+    Operation(
+        "get", "/volumes/{id}", "Volumes", "One volume, by id or name.",
+        {200: Reply(ref("VolumeAndToken"))},
+    ),
+    Operation(
+        "delete", "/volumes/{id}", "Volumes",
+        "Remove it with all that is in it, unless a sandbox has it.", _NOTHING,
+    ),
+    Operation(
+        "get", "/volumecontent/{id}/path", "Volumes", "What lies at a path.",
+        {200: Reply(ref("Stat"))}, query=(_IN_VOLUME,), has_token=True,
+    ),
+    Operation(
+        "patch", "/volumecontent/{id}/path", "Volumes", "Change owner and permissions.",
+        {200: Reply(ref("Stat"))}, ("StatChange",), query=(_IN_VOLUME,), has_token=True,
+    ),
+    Operation(
+        "delete", "/volumecontent/{id}/path", "Volumes",
+        "Remove a file, or a directory with all below.", _NOTHING, query=(_IN_VOLUME,),
+        has_token=True,
+    ),
+    Operation(
+        "get", "/volumecontent/{id}/dir", "Volumes", "What lies in a directory.",
+        {200: Reply(several(ref("Stat")))}, has_token=True,
+        query=(
+            Query("path", TEXT, "`/` if not given"),
+            Query("depth", {"type": "integer", "minimum": 0, "maximum": 64}, "layers"),
+        ),
+    ),
+    Operation(
+        "post", "/volumecontent/{id}/dir", "Volumes", "Make a directory.",
+        {201: Reply(ref("Stat"))}, query=(_IN_VOLUME, *_OWNER), has_token=True,
+    ),
+    Operation(
+        "get", "/volumecontent/{id}/file", "Volumes", "A file's bytes.",
+        {200: Reply(TEXT, BYTES)}, query=(_IN_VOLUME,), has_token=True,
+    ),
+    Operation(
+        "put", "/volumecontent/{id}/file", "Volumes",
+        "Write a file; one that is there is replaced in one step.",
+        {201: Reply(ref("Stat"))}, bytes_in=True, query=(_IN_VOLUME, *_OWNER), has_token=True,
     ),
     Operation("get", f"{_OWN}/images", "Images and templates", "The images in the store.",
         {200: Reply(several(ref("Image")))},

@@ -57,6 +57,8 @@ def _operation(operation: Operation) -> str:
     parts = [f"<details><summary>{head}</summary>"]
     if operation.is_open:
         parts.append("<p>Asks for no key.</p>")
+    if operation.has_token:
+        parts.append("<p>Asks for the volume's token instead of a key.</p>")
     if operation.query:
         rows = [
             (query.name, _kind(query.schema), query.text, query.is_required)

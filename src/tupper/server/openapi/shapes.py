@@ -90,6 +90,10 @@ _OURS = record(
     user=said(TEXT, "as whom commands run"),
 )
 
+_ID: Schema = {"type": "integer", "minimum": 0, "maximum": 2**31}
+_MODE: Schema = {"type": "integer", "minimum": 0, "maximum": 0o7777}
+OWNER = (("uid", _ID), ("gid", _ID), ("mode", _MODE))
+
 SHAPES: Mapping[str, Schema] = {
     "Error": record(
         "code message",
@@ -118,6 +122,7 @@ SHAPES: Mapping[str, Schema] = {
             secure=said(FLAG, "every sandbox has a token, whatever this says"),
             allow_internet_access=said(FLAG, "whether it may reach the internet"),
             network=ref("Network"),
+            volumeMounts=said(several(ref("Mount")), "volumes to be seen inside"),
             tupper=ref("Extension"),
         ),
         "A body as E2B's clients send it, with our own keys below `tupper`.",
@@ -267,6 +272,33 @@ SHAPES: Mapping[str, Schema] = {
         "logs logEntries",
         logs=several(record("timestamp line", timestamp=TIME, line=TEXT)),
         logEntries=several(ref("LogEntry")),
+    ),
+    "Volume": record("volumeID name", volumeID=TEXT, name=TEXT),
+    "VolumeAndToken": record(
+        "volumeID name token",
+        volumeID=TEXT,
+        name=TEXT,
+        token=said(TEXT, "for its content, as Authorization: Bearer"),
+    ),
+    "NewVolume": record("name", strict=True, name={**TEXT, "pattern": "^[A-Za-z0-9_-]{1,128}$"}),
+    "Mount": record("name path", strict=True, name=TEXT, path={**TEXT, "pattern": "^/"}),
+    "Stat": record(
+        "name type path size mode uid gid atime mtime ctime",
+        name=TEXT,
+        type={"enum": ["unknown", "file", "directory", "symlink"]},
+        path=TEXT,
+        size=WHOLE,
+        mode=said(WHOLE, "permission bits"),
+        uid=WHOLE,
+        gid=WHOLE,
+        atime=TIME,
+        mtime=TIME,
+        ctime=TIME,
+        target=said(TEXT, "of a link, as written in it"),
+    ),
+    "StatChange": record("", strict=True, uid=_ID, gid=_ID, mode=_MODE),
+    "ContentError": record(
+        "code message", code=said(TEXT, "stable, for programs"), message=said(TEXT, "for people")
     ),
     "Info": record(
         "version protocol pid engineId sandboxes",
