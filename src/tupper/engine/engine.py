@@ -29,6 +29,7 @@ from tupper.core.paths import Paths, make_private
 from tupper.core.sandbox import CreateRequest, SandboxRecord
 from tupper.core.settings import Settings
 from tupper.engine.adoption import adopt_all, check_health
+from tupper.engine.builds import Builds
 from tupper.engine.context import Context
 from tupper.engine.creation import Creation
 from tupper.engine.ending import begin_end
@@ -71,6 +72,7 @@ class Engine:
         self._watch = Watch(context)
         self._closed = False
         self._slots = asyncio.Semaphore(_CREATIONS_AT_ONCE)
+        self.builds = Builds(context)
 
     @classmethod
     async def open(
@@ -99,6 +101,7 @@ class Engine:
             parts.bind(engine._context)
             await engine._context.volumes.load()
             await adopt_all(engine._context, engine._watch)
+            engine.builds.sweep()
         except BaseException:
             await store.close()
             raise
@@ -185,6 +188,11 @@ class Engine:
         """How many sandboxes live or are being made."""
         return len(self._context.sandboxes)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether something would be cut off if this process left for good."""
+        return bool(self._context.sandboxes or self.builds.running)
+
     def images_in_use(self) -> set[str]:
         """Digests of root filesystems that sandboxes stand on."""
         return {
@@ -218,6 +226,8 @@ class Engine:
             Conflict: it was killed meanwhile.
             TupperError: of the step that failed.
         """
+        if not request.image:
+            self.builds.check_use(request.template, request.owner_key)
         sandbox, request = reserve(self._context, request)
         creation = asyncio.get_running_loop().create_task(self._make(sandbox, request))
         sandbox.creation = creation
@@ -524,6 +534,7 @@ class Engine:
         force: bool,
         emit: Callable[[Mapping[str, object]], None],
         host_images: bool = True,
+        owner_key: str = "",
     ) -> Rootfs:
         """Build a template from a Dockerfile inside sandboxes.
 
@@ -535,12 +546,22 @@ class Engine:
             force: run every step again.
             emit: gets ``{"event": "log", "message"}`` as it goes.
             host_images: whether FROM may name an image in a file of the host.
+            owner_key: the API key that it is for; empty for the machine's own user.
 
         Raises:
-            PermissionDenied: FROM names one and may not.
+            PermissionDenied: FROM names one and may not, or the template is somebody else's.
             TemplateError: naming the line that is wrong or failed.
         """
         from tupper.engine.build import Recipe, build  # noqa: PLC0415 - rarely needed
 
-        recipe = Recipe(name, dockerfile, context, arguments, force, host_images=host_images)
+        self.builds.claim(name, owner_key)
+        recipe = Recipe(
+            name,
+            dockerfile,
+            context,
+            arguments,
+            force,
+            host_images=host_images,
+            check_use=lambda template: self.builds.check_use(template, owner_key),
+        )
         return await build(self._context, recipe, emit)

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from tupper.core.errors import Unauthenticated
 from tupper.engine import Engine
-from tupper.server import commands, docs, e2b, files, logs, own, stock, volumes
+from tupper.server import commands, docs, e2b, files, logs, own, stock, templates, volumes
 from tupper.server.activity import Activity
 from tupper.server.auth import find_key, given_secrets
 from tupper.server.http import failure, plain_failure
@@ -35,7 +35,7 @@ def make_app(
         background: whether `tupper serve` may take its place.
     """
     # Ours first: E2B's unsupported routes are greedy.
-    modules = (docs, own, stock, logs, commands, files, volumes, e2b)
+    modules = (docs, own, stock, logs, commands, files, templates, volumes, e2b)
     app = Starlette(
         routes=[route for module in modules for route in module.routes()],
         exception_handlers={HTTPException: _refuse},
@@ -45,6 +45,7 @@ def make_app(
     app.state.leave = leave
     app.state.activity = activity
     app.state.idempotency = Keys()
+    app.state.uploads = templates.Uploads.new()
     app.state.restart = False
     app.state.background = background
     return Gatekeeper(app, engine, activity)
@@ -100,6 +101,8 @@ class Gatekeeper:
             return True
         if scope["path"].startswith(volumes.PREFIX):  # judged there, by the volume's own token
             return True
+        if scope["path"].startswith(templates.UPLOADS):
+            return True  # its links carry a permission of their own
         given = set(given_secrets(scope["headers"]))
         if len(given) != 1:
             return False

@@ -59,9 +59,7 @@ def routes() -> list[Route]:
 
 UNSUPPORTED = (
     "/sandboxes/{id}/pause", "/sandboxes/{id}/resume", "/sandboxes/{id}/fork",
-    "/sandboxes/{id}/snapshots", "/snapshots", "/templates", "/templates/{rest:path}",
-    "/v2/templates", "/v2/templates/{rest:path}", "/v3/templates", "/v3/templates/{rest:path}",
-    "/secrets", "/secrets/{rest:path}",
+    "/sandboxes/{id}/snapshots", "/snapshots", "/secrets", "/secrets/{rest:path}",
 )  # fmt: skip
 
 

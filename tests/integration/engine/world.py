@@ -22,7 +22,13 @@ from tupper.core.backend import (
     Probe,
     Rootfs,
 )
-from tupper.core.errors import BackendUnavailable, ImageNotFound, MachineFailed, Unavailable
+from tupper.core.errors import (
+    BackendUnavailable,
+    ImageNotFound,
+    MachineFailed,
+    TemplateNotFound,
+    Unavailable,
+)
 from tupper.core.lifecycle import EndReason, ExitReason
 from tupper.core.liveness import is_alive, kill_and_wait, start_ticks, wait_end
 from tupper.core.paths import Paths
@@ -216,12 +222,16 @@ class Forward:
 class Network:
     def __init__(self) -> None:
         self.attached: set[str] = set()
+        self.admitted: set[str] = set()
         self.swept: list[set[str]] = []
         self.policies: dict[str, object] = {}
 
-    async def attach(self, sandbox_id, policy):
+    async def prepare(self, sandbox_id, policy):
         self.attached.add(sandbox_id)
         return Attachment(address="10.0.0.2/30", dns=("10.0.0.1",), data={"id": sandbox_id})
+
+    async def admit(self, attachment):
+        self.admitted.add(attachment.data["id"])
 
     async def detach(self, attachment):
         self.attached.discard(attachment.data["id"])
@@ -244,6 +254,12 @@ class Images:
 
     def unbuilt(self):
         return ["base"]
+
+    def is_recipe(self, name):
+        return name == "base"
+
+    def info(self, name):
+        raise TemplateNotFound(f"there is no template {name}")
 
     async def ensure(self, reference, **_):
         if reference == "missing" or not isinstance(reference, str):
@@ -297,6 +313,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.images = Images(self.directory / "rootfs")
+        self.templates = self.images
         self.paths = Paths(
             self.directory / "data", self.directory, self.directory / "cache", self.directory / "r"
         )
@@ -304,7 +321,7 @@ class World:
     def find_parts(self, paths, settings, engine_id):
         return Parts(
             images=self.images,
-            templates=self.images,
+            templates=self.templates,
             network=self.network,
             backends={"double": self.backend},
             choose=choose,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from tupper.core.version import VERSION
-from tupper.server.openapi.operations import BYTES, JSON, OPERATIONS, Operation, Query, Reply
+from tupper.server.openapi.operation import BYTES, JSON, Operation, Query, Reply
+from tupper.server.openapi.operations import OPERATIONS
 from tupper.server.openapi.shapes import SHAPES, TEXT, Schema, ref
 
 _ERRORS = {

@@ -2,77 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+from tupper.server.openapi.operation import (
+    BYTES,
+    EVENTS,
+    LINES,
+    NOTHING,
+    Operation,
+    Query,
+    Reply,
+)
 from tupper.server.openapi.shapes import OWNER, TEXT, Schema, ref, several
+from tupper.server.openapi.template_operations import TEMPLATE_OPERATIONS
 
-JSON = "application/json"
-LINES = "application/x-ndjson"
-EVENTS = "text/event-stream"
-BYTES = "application/octet-stream"
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """A parameter of the query.
-
-    Args:
-        name: as sent.
-        schema: its values.
-        text: for people.
-        is_required: whether it must be there.
-    """
-
-    name: str
-    schema: Schema
-    text: str = ""
-    is_required: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """An answer.
-
-    Args:
-        schema: of its body; None for an empty one.
-        kind: its content type.
-        also: another content type with a text.
-    """
-
-    schema: Schema | None = None
-    kind: str = JSON
-    also: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One method on one path.
-
-    Args:
-        method, path: of the route.
-        group: heading in the docs.
-        text: what it does.
-        replies: by status; errors are the same for all.
-        body: names of shapes, any of which the body may have.
-        bytes_in: whether the body is a file.
-        query: parameters.
-        is_open: whether it asks for no key.
-        has_token: whether it asks for a volume's token instead of a key.
-    """
-
-    method: str
-    path: str
-    group: str
-    text: str
-    replies: dict[int, Reply]
-    body: tuple[str, ...] = ()
-    bytes_in: bool = False
-    query: tuple[Query, ...] = field(default_factory=tuple[Query, ...])
-    is_open: bool = False
-    has_token: bool = False
-
-
-_NOTHING = {204: Reply()}
 _LIST = {200: Reply(several(ref("SandboxDetail")))}
 _FILE = (
     Query("path", {**TEXT, "minLength": 1}, "of the file inside", is_required=True),
@@ -143,15 +84,15 @@ OPERATIONS: tuple[Operation, ...] = (
         query=(Query("ended", {"enum": ["true", "false"]}, "also one that ended within a day"),),
     ),
     Operation(
-        "delete", "/sandboxes/{id}", "Sandboxes", "End it, with all that is in it.", _NOTHING
+        "delete", "/sandboxes/{id}", "Sandboxes", "End it, with all that is in it.", NOTHING
     ),
     Operation(
         "post", "/sandboxes/{id}/timeout", "Sandboxes", "It ends this many seconds from now.",
-        _NOTHING, ("Timeout",),
+        NOTHING, ("Timeout",),
     ),
     Operation(
         "post", "/sandboxes/{id}/refreshes", "Sandboxes", "It lives at least this much longer.",
-        _NOTHING, ("Refresh",),
+        NOTHING, ("Refresh",),
     ),
     Operation(
         "post", "/sandboxes/{id}/connect", "Sandboxes",
@@ -166,11 +107,11 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "put", "/sandboxes/{id}/network", "Sandboxes",
         "Replace what it may reach; what is left out is not restricted.",
-        _NOTHING, ("NetworkChange",),
+        NOTHING, ("NetworkChange",),
     ),
     Operation(
         "post", f"{_OWN}/sandboxes/{{id}}/idle-timeout", "Sandboxes",
-        "It ends after this long without activity.", _NOTHING, ("Idle",),
+        "It ends after this long without activity.", NOTHING, ("Idle",),
     ),
     Operation(
         "post", f"{_OWN}/sandboxes/{{id}}/ports", "Sandboxes",
@@ -228,7 +169,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         "delete", "/volumes/{id}", "Volumes",
-        "Remove it with all that is in it, unless a sandbox has it.", _NOTHING,
+        "Remove it with all that is in it, unless a sandbox has it.", NOTHING,
     ),
     Operation(
         "get", "/volumecontent/{id}/path", "Volumes", "What lies at a path.",
@@ -240,7 +181,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         "delete", "/volumecontent/{id}/path", "Volumes",
-        "Remove a file, or a directory with all below.", _NOTHING, query=(_IN_VOLUME,),
+        "Remove a file, or a directory with all below.", NOTHING, query=(_IN_VOLUME,),
         has_token=True,
     ),
     Operation(
@@ -275,7 +216,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "Remove what no sandbox stands on.", {200: Reply(ref("Pruned"))},
     ),
     Operation("delete", f"{_OWN}/images/{{reference}}", "Images and templates",
-        "Remove an image by reference or digest.", _NOTHING,
+        "Remove an image by reference or digest.", NOTHING,
     ),
     Operation("get", f"{_OWN}/templates", "Images and templates", "The templates.",
         {200: Reply(several(ref("Template")))},
@@ -285,7 +226,7 @@ OPERATIONS: tuple[Operation, ...] = (
         _STREAM, ("Build",),
     ),
     Operation("delete", f"{_OWN}/templates/{{name}}", "Images and templates",
-        "Remove a template's build.", _NOTHING,
+        "Remove a template's build.", NOTHING,
     ),
     Operation("get", f"{_OWN}/info", "Server", "Version, process, what runs.",
         {200: Reply(ref("Info"))},
@@ -304,9 +245,10 @@ OPERATIONS: tuple[Operation, ...] = (
         "Make an API key; it is shown only now.", {201: Reply(ref("MadeKey"))}, ("NewKey",),
     ),
     Operation("delete", f"{_OWN}/keys/{{id}}", "This machine's user only", "Remove an API key.",
-        _NOTHING,
+        NOTHING,
     ),
     Operation("post", f"{_OWN}/links", "This machine's user only",
         "Open an address on the loopback for signed links to files.", {200: Reply(ref("Url"))},
     ),
+    *TEMPLATE_OPERATIONS,
 )  # fmt: skip

@@ -8,7 +8,8 @@ from html import escape
 
 from tupper.core.version import VERSION
 from tupper.protocol.connect import as_list, as_object
-from tupper.server.openapi.operations import OPERATIONS, Operation
+from tupper.server.openapi.operation import Operation
+from tupper.server.openapi.operations import OPERATIONS
 from tupper.server.openapi.shapes import SHAPES, Schema
 
 STYLE = """
