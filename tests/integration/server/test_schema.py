@@ -29,7 +29,7 @@ with warnings.catch_warnings():
         status_code_conformance,
     )
 
-EXAMPLES = 5
+EXAMPLES = 8
 CHECKS = [content_type_conformance, response_schema_conformance, status_code_conformance]
 # What these say is true, and the description says so: no such backend here, no such feature.
 HONEST = {501: {"unsupported"}, 503: {"backend_unavailable"}}

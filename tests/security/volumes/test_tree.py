@@ -159,7 +159,7 @@ def test_a_guest_that_swaps_names_all_the_time(tree, tmp_path):
     guest = threading.Thread(target=swap)
     guest.start()
     try:
-        for number in range(400):
+        for number in range(100):
             for call in (
                 lambda number=number: write(tree, f"d/f{number % 7}", force=number % 2 == 0),
                 lambda: tree.list("d", 2),
