@@ -17,6 +17,7 @@ from tupper.core.settings import Settings
 from tupper.engine.gate import Gate
 from tupper.engine.parts import Parts
 from tupper.engine.sandbox import Sandbox
+from tupper.engine.secrets import Secrets
 from tupper.engine.store import Store
 from tupper.engine.trust import Trust
 from tupper.engine.volumes import Volumes
@@ -35,7 +36,7 @@ class Context:
         sandboxes: all that have not ended, by id.
         gate: keeps images from being removed while a sandbox is on its way to use them.
         trust: the host's added certificate authorities.
-        volumes: the volumes.
+        volumes, secrets: what outlives sandboxes.
         boot_id: of the host.
     """
 
@@ -47,11 +48,13 @@ class Context:
     gate: Gate = field(default_factory=Gate)
     trust: Trust = field(default_factory=Trust)
     volumes: Volumes = field(init=False)
+    secrets: Secrets = field(init=False)
     boot_id: str = field(default_factory=boot_id)
     tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
 
     def __post_init__(self) -> None:
         self.volumes = Volumes(self.paths.data / "volumes", self.store)
+        self.secrets = Secrets(self.store)
 
     def directory(self, sandbox_id: str) -> Path:
         """A sandbox's own directory."""

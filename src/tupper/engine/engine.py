@@ -41,6 +41,7 @@ from tupper.engine.ports import LOOPBACK, publish
 from tupper.engine.request import check_port, check_timeout
 from tupper.engine.reservation import reserve
 from tupper.engine.sandbox import UNREACHABLE, Sandbox
+from tupper.engine.secrets import Secrets
 from tupper.engine.store import Store
 from tupper.engine.volumes import Volumes
 from tupper.engine.watch import Watch
@@ -100,6 +101,7 @@ class Engine:
             engine = cls(Context(paths, settings, store, parts))
             parts.bind(engine._context)
             await engine._context.volumes.load()
+            await engine._context.secrets.load()
             await adopt_all(engine._context, engine._watch)
             engine.builds.sweep()
         except BaseException:
@@ -164,6 +166,11 @@ class Engine:
     def volumes(self) -> Volumes:
         """The volumes; removals go through :meth:`remove_volume`."""
         return self._context.volumes
+
+    @property
+    def secrets(self) -> Secrets:
+        """The secrets."""
+        return self._context.secrets
 
     async def remove_volume(self, volume_id: str) -> None:
         """Remove a volume with all that is in it.

@@ -157,6 +157,29 @@ OPERATIONS: tuple[Operation, ...] = (
         {200: Reply(TEXT, "text/plain")},
     ),
     Operation(
+        "get", "/secrets", "Secrets",
+        "The secrets, page by page, never with a value. Nothing uses them yet: `network.rules` "
+        "is a 501.",
+        {200: Reply(several(ref("Secret")))},
+        query=(
+            Query("limit", {"type": "integer", "minimum": 1, "maximum": 100}),
+            Query("nextToken", TEXT, "of the page before"),
+        ),
+    ),
+    Operation(
+        "post", "/secrets", "Secrets", "Keep a value.", {201: Reply(ref("Secret"))},
+        ("NewSecret",),
+    ),
+    Operation(
+        "get", "/secrets/{id}", "Secrets", "One secret, by id or name, without its value.",
+        {200: Reply(ref("Secret"))},
+    ),
+    Operation(
+        "post", "/secrets/{id}", "Secrets", "Give it another value.",
+        {200: Reply(ref("Secret"))}, ("SecretChange",),
+    ),
+    Operation("delete", "/secrets/{id}", "Secrets", "Forget it.", NOTHING),
+    Operation(
         "get", "/volumes", "Volumes", "All volumes.", {200: Reply(several(ref("Volume")))}
     ),
     Operation(

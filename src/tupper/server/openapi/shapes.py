@@ -273,6 +273,25 @@ SHAPES: Mapping[str, Schema] = {
         logs=several(record("timestamp line", timestamp=TIME, line=TEXT)),
         logEntries=several(ref("LogEntry")),
     ),
+    "Secret": record(
+        "secretID name currentVersion metadata createdAt updatedAt",
+        secretID=TEXT,
+        name=TEXT,
+        currentVersion=WHOLE,
+        metadata=TEXTS,
+        createdAt=TIME,
+        updatedAt=TIME,
+    ),
+    "NewSecret": record(
+        "name value",
+        strict=True,
+        name={**TEXT, "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"},
+        value=said(TEXT, "never shown again", minLength=1, maxLength=16384),
+        metadata=TEXTS,
+    ),
+    "SecretChange": record(
+        "value", strict=True, value={**TEXT, "minLength": 1, "maxLength": 16384}, metadata=TEXTS
+    ),
     "Volume": record("volumeID name", volumeID=TEXT, name=TEXT),
     "VolumeAndToken": record(
         "volumeID name token",
