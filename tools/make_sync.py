@@ -29,6 +29,7 @@ NAMES = {
     "AsyncPty": "Pty",
     "AsyncSandbox": "Sandbox",
     "AsyncSandboxPaginator": "SandboxPaginator",
+    "AsyncVolume": "Volume",
     "AsyncTemplate": "Template",
     "AsyncWriteData": "WriteData",
     "AsyncWriteEntry": "WriteEntry",

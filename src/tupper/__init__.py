@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tupper.sdk._async.paginator import AsyncSandboxPaginator as AsyncSandboxPaginator
     from tupper.sdk._async.sandbox import AsyncSandbox as AsyncSandbox
     from tupper.sdk._async.template import AsyncTemplate as AsyncTemplate
+    from tupper.sdk._async.volume import AsyncVolume as AsyncVolume
     from tupper.sdk._faces_async import AsyncCommandInputHandle as AsyncCommandInputHandle
     from tupper.sdk._handles_async import (
         AsyncCommandHandle as AsyncCommandHandle,
@@ -95,6 +96,9 @@ if TYPE_CHECKING:
     from tupper.sdk._shared.errors import (
         UnsupportedException as UnsupportedException,
     )
+    from tupper.sdk._shared.errors import VolumeException as VolumeException
+    from tupper.sdk._shared.errors import VolumeNotFoundException as VolumeNotFoundException
+    from tupper.sdk._shared.errors import VolumePathNotFoundException as VolumePathNotFoundException
     from tupper.sdk._shared.git import GitBranches as GitBranches
     from tupper.sdk._shared.git import GitFileStatus as GitFileStatus
     from tupper.sdk._shared.git import GitResetMode as GitResetMode
@@ -221,11 +225,17 @@ if TYPE_CHECKING:
     from tupper.sdk._shared.types import (
         WriteInfo as WriteInfo,
     )
+    from tupper.sdk._shared.volume import VolumeAndToken as VolumeAndToken
+    from tupper.sdk._shared.volume import VolumeApiParams as VolumeApiParams
+    from tupper.sdk._shared.volume import VolumeEntryStat as VolumeEntryStat
+    from tupper.sdk._shared.volume import VolumeFileType as VolumeFileType
+    from tupper.sdk._shared.volume import VolumeInfo as VolumeInfo
     from tupper.sdk._sync.files import FileStreamReader as FileStreamReader
     from tupper.sdk._sync.git import Git as Git
     from tupper.sdk._sync.paginator import SandboxPaginator as SandboxPaginator
     from tupper.sdk._sync.sandbox import Sandbox as Sandbox
     from tupper.sdk._sync.template import Template as Template
+    from tupper.sdk._sync.volume import Volume as Volume
 
 __version__ = "0.1.0"
 
@@ -239,6 +249,7 @@ __all__ = [
     "AsyncSandbox",
     "AsyncSandboxPaginator",
     "AsyncTemplate",
+    "AsyncVolume",
     "AsyncWatchHandle",
     "AsyncWriteData",
     "AsyncWriteEntry",
@@ -320,6 +331,15 @@ __all__ = [
     "UnavailableException",
     "UnsupportedException",
     "Username",
+    "Volume",
+    "VolumeAndToken",
+    "VolumeApiParams",
+    "VolumeEntryStat",
+    "VolumeException",
+    "VolumeFileType",
+    "VolumeInfo",
+    "VolumeNotFoundException",
+    "VolumePathNotFoundException",
     "WatchHandle",
     "WriteData",
     "WriteEntry",
@@ -344,6 +364,7 @@ _HOMES = {
     "AsyncSandbox": "tupper.sdk._async.sandbox",
     "AsyncSandboxPaginator": "tupper.sdk._async.paginator",
     "AsyncTemplate": "tupper.sdk._async.template",
+    "AsyncVolume": "tupper.sdk._async.volume",
     "AsyncWatchHandle": "tupper.sdk._handles_async",
     "AsyncWriteData": "tupper.sdk._shared.types",
     "AsyncWriteEntry": "tupper.sdk._shared.types",
@@ -425,6 +446,15 @@ _HOMES = {
     "UnavailableException": "tupper.sdk._shared.errors",
     "UnsupportedException": "tupper.sdk._shared.errors",
     "Username": "tupper.sdk._shared.types",
+    "Volume": "tupper.sdk._sync.volume",
+    "VolumeAndToken": "tupper.sdk._shared.volume",
+    "VolumeApiParams": "tupper.sdk._shared.volume",
+    "VolumeEntryStat": "tupper.sdk._shared.volume",
+    "VolumeException": "tupper.sdk._shared.errors",
+    "VolumeFileType": "tupper.sdk._shared.volume",
+    "VolumeInfo": "tupper.sdk._shared.volume",
+    "VolumeNotFoundException": "tupper.sdk._shared.errors",
+    "VolumePathNotFoundException": "tupper.sdk._shared.errors",
     "WatchHandle": "tupper.sdk._handles_sync",
     "WriteData": "tupper.sdk._shared.types",
     "WriteEntry": "tupper.sdk._shared.types",

@@ -41,7 +41,9 @@ from tupper.engine.ports import LOOPBACK, publish
 from tupper.engine.request import check_port, check_timeout
 from tupper.engine.reservation import reserve
 from tupper.engine.sandbox import UNREACHABLE, Sandbox
+from tupper.engine.secrets import Secrets
 from tupper.engine.store import Store
+from tupper.engine.volumes import Volumes
 from tupper.engine.watch import Watch
 
 if TYPE_CHECKING:
@@ -98,6 +100,8 @@ class Engine:
             parts = (find_parts or _find_parts)(paths, settings, store.engine_id)
             engine = cls(Context(paths, settings, store, parts))
             parts.bind(engine._context)
+            await engine._context.volumes.load()
+            await engine._context.secrets.load()
             await adopt_all(engine._context, engine._watch)
             engine.builds.sweep()
         except BaseException:
@@ -157,6 +161,34 @@ class Engine:
     def templates(self) -> Templates:
         """The templates."""
         return self._context.parts.templates
+
+    @property
+    def volumes(self) -> Volumes:
+        """The volumes; removals go through :meth:`remove_volume`."""
+        return self._context.volumes
+
+    @property
+    def secrets(self) -> Secrets:
+        """The secrets."""
+        return self._context.secrets
+
+    async def remove_volume(self, volume_id: str) -> None:
+        """Remove a volume with all that is in it.
+
+        Raises:
+            Conflict: a sandbox has it.
+        """
+        users = [
+            sandbox.id
+            for sandbox in self._context.sandboxes.values()
+            if any(mount.volume_id == volume_id for mount in sandbox.record.volumes)
+        ]
+        if users:
+            raise Conflict(
+                f"volume {volume_id} is in use by sandbox {users[0]}",
+                hint="end the sandboxes that have it mounted first",
+            )
+        await self._context.volumes.remove(volume_id)
 
     @property
     def count(self) -> int:

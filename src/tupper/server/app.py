@@ -12,7 +12,18 @@ from starlette.types import Receive, Scope, Send
 
 from tupper.core.errors import Unauthenticated
 from tupper.engine import Engine
-from tupper.server import commands, docs, e2b, files, logs, own, stock, templates
+from tupper.server import (
+    commands,
+    docs,
+    e2b,
+    files,
+    logs,
+    own,
+    secrets,
+    stock,
+    templates,
+    volumes,
+)
 from tupper.server.activity import Activity
 from tupper.server.auth import find_key, given_secrets
 from tupper.server.http import failure, plain_failure
@@ -35,7 +46,7 @@ def make_app(
         background: whether `tupper serve` may take its place.
     """
     # Ours first: E2B's unsupported routes are greedy.
-    modules = (docs, own, stock, logs, commands, files, templates, e2b)
+    modules = (docs, own, stock, logs, commands, files, templates, volumes, secrets, e2b)
     app = Starlette(
         routes=[route for module in modules for route in module.routes()],
         exception_handlers={HTTPException: _refuse},
@@ -98,6 +109,8 @@ class Gatekeeper:
 
     async def _may_pass(self, scope: Scope) -> bool:
         if scope["state"].get("local") is True or scope["path"] in OPEN:
+            return True
+        if scope["path"].startswith(volumes.PREFIX):  # judged there, by the volume's own token
             return True
         if scope["path"].startswith(templates.UPLOADS):
             return True  # its links carry a permission of their own

@@ -41,6 +41,10 @@ class World:
         self._made = []
         self.sbx = None
 
+    def face(self, kind):
+        """A class of the SDK's with the sync half's face."""
+        return facade.Face(self.loop, kind) if self.is_async else kind
+
     def create(self, *args, **kwargs):
         """Make a sandbox that ends with the run."""
         kwargs.setdefault("timeout", 300)

@@ -245,7 +245,7 @@ class AsyncSandbox:
                 called (``mask_request_host``) and which of them speak TLS (``https_ports``).
             iam: not here.
             lifecycle: only ``{"on_timeout": "kill"}`` so far.
-            volume_mounts: not here; see ``volumes`` and ``mounts``.
+            volume_mounts: path inside → a volume, or its name; see :class:`AsyncVolume`.
             logger: exists for compatibility.
             idempotency_key: a second create with the same key gives the same sandbox.
             image: an OCI image instead of a template: a reference, a layout or an archive.
@@ -277,7 +277,7 @@ class AsyncSandbox:
             NotEnoughSpaceException: too little disk on the host.
             UnavailableException: no usable backend, or no server.
         """
-        refuse(mcp=mcp, iam=iam, volume_mounts=volume_mounts)
+        refuse(mcp=mcp, iam=iam)
         creation = Creation(
             template=template,
             timeout=timeout,
@@ -287,6 +287,7 @@ class AsyncSandbox:
             allow_internet_access=allow_internet_access,
             network=network,
             lifecycle=lifecycle,
+            volume_mounts=volume_mounts,
             image=image,
             backend=backend,
             min_isolation=min_isolation,
@@ -594,12 +595,9 @@ def unsupported(operation: str, reason: str = "no backend here saves memory yet"
 
 def refuse(**given: object) -> None:
     """Refuse arguments that exist only at E2B."""
-    hints = {"volume_mounts": "volumes={'./data': '/data'} mounts a host directory"}
     for name, value in given.items():
         if value:
-            raise errors.UnsupportedException(
-                f"create: {name} is not supported here", hint=hints.get(name)
-            )
+            raise errors.UnsupportedException(f"create: {name} is not supported here")
 
 
 async def _connect(control: Control, sandbox_id: str, timeout: float | None) -> Grant:
