@@ -87,7 +87,8 @@ class Result:
 
     def __getitem__(self, name: str) -> object:
         """One form by its name."""
-        return getattr(self, name)
+        extra = self.extra or {}
+        return extra[name] if name in extra else getattr(self, name)
 
     def formats(self) -> Iterable[str]:
         """The names of the forms that there are."""
