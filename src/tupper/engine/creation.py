@@ -2,7 +2,8 @@
 
 The undos are on one ``AsyncExitStack`` and are released only when the sandbox is running. What can
 overlap does: the record, the directory with its disk, the network and the root filesystem are
-made at once; the machine's record is saved while its agent starts.
+made at once; the network is opened while the machine starts, which hears and sends nothing before;
+the machine's record is saved while its agent starts.
 """
 
 from __future__ import annotations
@@ -96,10 +97,8 @@ class Creation:
                     self._find_rootfs(),
                 )
             marks.append(time.monotonic())
-            machine = await self._start(backend, undo)
-            marks.append(time.monotonic())
-            await self._await_agent(machine, undo)
-            await self._launch(machine)
+            await together(self._admit(), self._bring_up(backend, undo, marks))
+            await self._launch()
             await self._publish(undo)
             await self._be_running()
             undo.pop_all()
@@ -146,11 +145,21 @@ class Creation:
 
     async def _attach(self, undo: AsyncExitStack) -> None:
         parts = self._context.parts
-        attachment = await parts.network.attach(
+        attachment = await parts.network.prepare(
             self._sandbox.id, parts.policy(self._sandbox.record)
         )
         later(undo, parts.network.detach, attachment)
         self._attachment = attachment
+
+    async def _admit(self) -> None:
+        """Let the guest's packets through, judged. Nothing passes the link before."""
+        if self._attachment is not None:
+            await self._context.parts.network.admit(self._attachment)
+
+    async def _bring_up(self, backend: Backend, undo: AsyncExitStack, marks: list[float]) -> None:
+        machine = await self._start(backend, undo)
+        marks.append(time.monotonic())
+        await self._await_agent(machine, undo)
 
     async def _find_rootfs(self) -> None:
         request, parts = self._request, self._context.parts
@@ -269,10 +278,10 @@ class Creation:
         sandbox.client = client
         sandbox.change(agent=address)
 
-    async def _launch(self, machine: Machine) -> None:
+    async def _launch(self) -> None:
         """Run what the template starts, until it is ready."""
-        config = self._rootfs.config if self._rootfs is not None else None
-        if self._is_build or config is None or not (config.start or config.ready):
+        machine, config = self._sandbox.machine, self._rootfs and self._rootfs.config
+        if self._is_build or not machine or not config or not (config.start or config.ready):
             return
         await unless_ended(
             machine,

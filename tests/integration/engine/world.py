@@ -34,6 +34,7 @@ from tupper.core.liveness import is_alive, kill_and_wait, start_ticks, wait_end
 from tupper.core.paths import Paths
 from tupper.engine.assembly import policy_of
 from tupper.engine.parts import Parts
+from tupper.images import Pruned
 from tupper.network.policy import check_policy
 
 from .agent_double import AgentDouble
@@ -221,12 +222,16 @@ class Forward:
 class Network:
     def __init__(self) -> None:
         self.attached: set[str] = set()
+        self.admitted: set[str] = set()
         self.swept: list[set[str]] = []
         self.policies: dict[str, object] = {}
 
-    async def attach(self, sandbox_id, policy):
+    async def prepare(self, sandbox_id, policy):
         self.attached.add(sandbox_id)
         return Attachment(address="10.0.0.2/30", dns=("10.0.0.1",), data={"id": sandbox_id})
+
+    async def admit(self, attachment):
+        self.admitted.add(attachment.data["id"])
 
     async def detach(self, attachment):
         self.attached.discard(attachment.data["id"])
@@ -265,8 +270,11 @@ class Images:
     async def list(self):
         return []
 
-    async def remove(self, reference, *, in_use):
-        self.in_use = in_use
+    async def remove(self, reference, **use):
+        self.in_use = use
+
+    async def prune(self, *, in_use):
+        return Pruned((), 0)
 
 
 def choose(probes, wanted, least):

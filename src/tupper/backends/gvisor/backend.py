@@ -89,9 +89,11 @@ class GVisor(Backend):
                 return self._record(plan, remains, found)
             self._make_group(plan)
             what = prepare(plan, remains.layout, runsc, platform)
-            if remains.cgroup is not None:
-                what = replace(what, argv=remains.cgroup.joining(what.argv))
-            launch(what)
+            if remains.cgroup is None:
+                launch(what)
+            else:
+                with remains.cgroup.holding_thread() as inside:
+                    launch(replace(what, argv=remains.cgroup.joining(what.argv, inside=inside)))
             return self._record(plan, remains, found)
 
         try:

@@ -62,6 +62,7 @@ def prepare(plan: MachinePlan, layout: Layout, runsc: Path, platform: Platform) 
         disk_image=plan.disk_image,
         netns=Path("/run/netns") / plan.attachment.netns if plan.attachment else None,
         timeout_s=_START_TIMEOUT_S,
+        platform=platform,
     )
 
 
