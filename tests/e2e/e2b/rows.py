@@ -3,6 +3,7 @@
 A row gets a :class:`driver.World` and knows no SDK by name. It fails by raising.
 """
 
+import rows_code
 import rows_commands
 import rows_files
 import rows_life
@@ -15,6 +16,7 @@ from rows_common import ROWS, NotHere
 __all__ = [
     "ROWS",
     "NotHere",
+    "rows_code",
     "rows_commands",
     "rows_files",
     "rows_life",

@@ -128,6 +128,23 @@ const rows = {
     await assert.rejects(e2b.Template.build(failing, name), error =>
       error instanceof e2b.BuildError && /exit status 7/.test(error.message))
   },
+  async code() {
+    const { Sandbox: Interpreter } = await import(
+      pathToFileURL(require.resolve('@e2b/code-interpreter')).href)
+    const made = await Interpreter.create({ timeoutMs: 120_000 })
+    const lines = []
+    const first = await made.runCode('x = 20\nprint("out")\nx + 1', {
+      onStdout: said => void lines.push(said.line),
+    })
+    assert.equal(first.text, '21')
+    assert.deepEqual([first.logs.stdout, lines], [['out\n'], ['out\n']])
+    assert.equal((await made.runCode('x + 2')).text, '22')
+    assert.equal((await made.runCode('1/0')).error.name, 'ZeroDivisionError')
+    assert.equal((await made.runCode('await 5', { language: 'javascript' })).text, '5')
+    const context = await made.createCodeContext({ cwd: '/tmp', language: 'python' })
+    assert.equal((await made.runCode('import os; os.getcwd()', { context })).text, '/tmp')
+    await made.kill()
+  },
   async unsupported(sbx) {
     await assert.rejects(sbx.pause(), e2b.SandboxError)
   },

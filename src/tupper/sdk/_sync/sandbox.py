@@ -18,6 +18,7 @@ from tupper.sdk._host import open_links, publish_port
 from tupper.sdk._shared import errors
 from tupper.sdk._shared.both import Both
 from tupper.sdk._shared.create import (
+    DEFAULT_TEMPLATE,
     Creation,
     PortSpec,
     check_port,
@@ -45,6 +46,7 @@ from tupper.sdk._shared.types import (
     VolumeSpec,
 )
 from tupper.sdk._sync.agent import Agent
+from tupper.sdk._sync.code import CodeRunner
 from tupper.sdk._sync.control import Control, decode, sandbox_path
 from tupper.sdk._sync.git import Git
 from tupper.sdk._sync.paginator import SandboxPaginator
@@ -157,7 +159,7 @@ def _update_network_by_id(
         control.close()
 
 
-class Sandbox:
+class Sandbox(CodeRunner):
     """A machine of its own kernel, with commands, files and terminals in it.
 
     Use it as a context manager, and it ends with the block::
@@ -172,7 +174,7 @@ class Sandbox:
         grant: what that answered.
     """
 
-    default_template = "base"
+    default_template = DEFAULT_TEMPLATE
     default_sandbox_timeout = 300
 
     def __init__(self, control: Control, grant: Grant) -> None:
@@ -275,6 +277,8 @@ class Sandbox:
             UnavailableException: no usable backend, or no server.
         """
         refuse(mcp=mcp, iam=iam)
+        if image is None and cls.default_template != DEFAULT_TEMPLATE:
+            template = template or cls.default_template  # a subclass with one of its own
         creation = Creation(
             template=template,
             timeout=timeout,
@@ -526,6 +530,8 @@ class Sandbox:
 
     def close(self) -> None:
         """Close the connections. The sandbox goes on, and this object can be used again."""
+        if self._interpreter is not None:
+            self._interpreter.close()
         self._agent.close()
         self._control.close()
 
