@@ -29,6 +29,8 @@ NAMES = {
     "AsyncPty": "Pty",
     "AsyncSandbox": "Sandbox",
     "AsyncSandboxPaginator": "SandboxPaginator",
+    "AsyncVolume": "Volume",
+    "AsyncTemplate": "Template",
     "AsyncWriteData": "WriteData",
     "AsyncWriteEntry": "WriteEntry",
     "AsyncIterable": "Iterable",

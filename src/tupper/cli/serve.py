@@ -38,7 +38,8 @@ def serve(*, listen: tuple[str, ...], domain: str | None) -> int:
             _output.note(f"listening on {address}")
         for address in [url for url in urls if url.startswith("http")][:1]:
             _output.note("for E2B's SDKs:")
-            _output.note(f"  export E2B_API_URL={address} E2B_SANDBOX_URL={address}")
+            names = ("E2B_API_URL", "E2B_SANDBOX_URL", "E2B_VOLUME_API_URL")
+            _output.note("  export " + " ".join(f"{name}={address}" for name in names))
             _output.note("  export E2B_API_KEY=$(tupper key create)")
 
     return run(paths, settings, Options(listen=listen, domain=domain, ready=ready))

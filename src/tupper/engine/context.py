@@ -17,8 +17,10 @@ from tupper.core.settings import Settings
 from tupper.engine.gate import Gate
 from tupper.engine.parts import Parts
 from tupper.engine.sandbox import Sandbox
+from tupper.engine.secrets import Secrets
 from tupper.engine.store import Store
 from tupper.engine.trust import Trust
+from tupper.engine.volumes import Volumes
 
 SAVE_AGAIN_S = 5.0
 
@@ -34,6 +36,7 @@ class Context:
         sandboxes: all that have not ended, by id.
         gate: keeps images from being removed while a sandbox is on its way to use them.
         trust: the host's added certificate authorities.
+        volumes, secrets: what outlives sandboxes.
         boot_id: of the host.
     """
 
@@ -44,8 +47,14 @@ class Context:
     sandboxes: dict[str, Sandbox] = field(default_factory=dict[str, Sandbox])
     gate: Gate = field(default_factory=Gate)
     trust: Trust = field(default_factory=Trust)
+    volumes: Volumes = field(init=False)
+    secrets: Secrets = field(init=False)
     boot_id: str = field(default_factory=boot_id)
     tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+
+    def __post_init__(self) -> None:
+        self.volumes = Volumes(self.paths.data / "volumes", self.store)
+        self.secrets = Secrets(self.store)
 
     def directory(self, sandbox_id: str) -> Path:
         """A sandbox's own directory."""

@@ -31,6 +31,8 @@ from tupper.core.lifecycle import EndReason, State
 from tupper.core.log import event, problem
 from tupper.core.sandbox import CreateRequest
 from tupper.engine.context import Context
+from tupper.engine.inside import Inside
+from tupper.engine.launch import READY_S, launch
 from tupper.engine.ports import publish
 from tupper.engine.sandbox import Sandbox
 from tupper.engine.together import together, unless_ended
@@ -96,6 +98,7 @@ class Creation:
                 )
             marks.append(time.monotonic())
             await together(self._admit(), self._bring_up(backend, undo, marks))
+            await self._launch()
             await self._publish(undo)
             await self._be_running()
             undo.pop_all()
@@ -169,6 +172,10 @@ class Creation:
         self._rootfs = rootfs
         # No await in between: from here the image counts as used.
         self._sandbox.change(rootfs_digest=rootfs.digest)
+        if request.cpus is None and rootfs.config.cpus:
+            self._sandbox.change(cpus=rootfs.config.cpus)
+        if request.memory_mib is None and rootfs.config.memory_mib:
+            self._sandbox.change(memory_mib=rootfs.config.memory_mib)
 
     async def _start(self, backend: Backend, undo: AsyncExitStack) -> Machine:
         plan = await self._plan()
@@ -270,6 +277,18 @@ class Creation:
         machine.agent_answered()
         sandbox.client = client
         sandbox.change(agent=address)
+
+    async def _launch(self) -> None:
+        """Run what the template starts, until it is ready."""
+        machine, config = self._sandbox.machine, self._rootfs and self._rootfs.config
+        if self._is_build or not machine or not config or not (config.start or config.ready):
+            return
+        await unless_ended(
+            machine,
+            launch(Inside(self._context, self._sandbox), config),
+            timeout_s=2 * READY_S,
+            what=f"the start command of sandbox {self._sandbox.id}",
+        )
 
     async def _publish(self, undo: AsyncExitStack) -> None:
         for port in self._request.ports:

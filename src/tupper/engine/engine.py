@@ -29,6 +29,7 @@ from tupper.core.paths import Paths, make_private
 from tupper.core.sandbox import CreateRequest, SandboxRecord
 from tupper.core.settings import Settings
 from tupper.engine.adoption import adopt_all, check_health
+from tupper.engine.builds import Builds
 from tupper.engine.context import Context
 from tupper.engine.creation import Creation
 from tupper.engine.ending import begin_end
@@ -40,7 +41,9 @@ from tupper.engine.ports import LOOPBACK, publish
 from tupper.engine.request import check_port, check_timeout
 from tupper.engine.reservation import reserve
 from tupper.engine.sandbox import UNREACHABLE, Sandbox
+from tupper.engine.secrets import Secrets
 from tupper.engine.store import Store
+from tupper.engine.volumes import Volumes
 from tupper.engine.watch import Watch
 
 if TYPE_CHECKING:
@@ -70,6 +73,7 @@ class Engine:
         self._watch = Watch(context)
         self._closed = False
         self._slots = asyncio.Semaphore(_CREATIONS_AT_ONCE)
+        self.builds = Builds(context)
 
     @classmethod
     async def open(
@@ -96,7 +100,10 @@ class Engine:
             parts = (find_parts or _find_parts)(paths, settings, store.engine_id)
             engine = cls(Context(paths, settings, store, parts))
             parts.bind(engine._context)
+            await engine._context.volumes.load()
+            await engine._context.secrets.load()
             await adopt_all(engine._context, engine._watch)
+            engine.builds.sweep()
         except BaseException:
             await store.close()
             raise
@@ -156,9 +163,42 @@ class Engine:
         return self._context.parts.templates
 
     @property
+    def volumes(self) -> Volumes:
+        """The volumes; removals go through :meth:`remove_volume`."""
+        return self._context.volumes
+
+    @property
+    def secrets(self) -> Secrets:
+        """The secrets."""
+        return self._context.secrets
+
+    async def remove_volume(self, volume_id: str) -> None:
+        """Remove a volume with all that is in it.
+
+        Raises:
+            Conflict: a sandbox has it.
+        """
+        users = [
+            sandbox.id
+            for sandbox in self._context.sandboxes.values()
+            if any(mount.volume_id == volume_id for mount in sandbox.record.volumes)
+        ]
+        if users:
+            raise Conflict(
+                f"volume {volume_id} is in use by sandbox {users[0]}",
+                hint="end the sandboxes that have it mounted first",
+            )
+        await self._context.volumes.remove(volume_id)
+
+    @property
     def count(self) -> int:
         """How many sandboxes live or are being made."""
         return len(self._context.sandboxes)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something would be cut off if this process left for good."""
+        return bool(self._context.sandboxes or self.builds.running)
 
     def images_in_use(self) -> set[str]:
         """Digests of root filesystems that sandboxes stand on."""
@@ -193,6 +233,8 @@ class Engine:
             Conflict: it was killed meanwhile.
             TupperError: of the step that failed.
         """
+        if not request.image:
+            self.builds.check_use(request.template, request.owner_key)
         sandbox, request = reserve(self._context, request)
         creation = asyncio.get_running_loop().create_task(self._make(sandbox, request))
         sandbox.creation = creation
@@ -499,6 +541,7 @@ class Engine:
         force: bool,
         emit: Callable[[Mapping[str, object]], None],
         host_images: bool = True,
+        owner_key: str = "",
     ) -> Rootfs:
         """Build a template from a Dockerfile inside sandboxes.
 
@@ -510,12 +553,22 @@ class Engine:
             force: run every step again.
             emit: gets ``{"event": "log", "message"}`` as it goes.
             host_images: whether FROM may name an image in a file of the host.
+            owner_key: the API key that it is for; empty for the machine's own user.
 
         Raises:
-            PermissionDenied: FROM names one and may not.
+            PermissionDenied: FROM names one and may not, or the template is somebody else's.
             TemplateError: naming the line that is wrong or failed.
         """
         from tupper.engine.build import Recipe, build  # noqa: PLC0415 - rarely needed
 
-        recipe = Recipe(name, dockerfile, context, arguments, force, host_images=host_images)
+        self.builds.claim(name, owner_key)
+        recipe = Recipe(
+            name,
+            dockerfile,
+            context,
+            arguments,
+            force,
+            host_images=host_images,
+            check_use=lambda template: self.builds.check_use(template, owner_key),
+        )
         return await build(self._context, recipe, emit)

@@ -9,7 +9,8 @@ from pathlib import Path
 from tupper.core.backend import ImageConfig, Rootfs
 from tupper.core.errors import TemplateError
 from tupper.engine.context import Context
-from tupper.engine.mounts import flatten, unmount_below
+from tupper.engine.flat import flatten
+from tupper.engine.mounts import unmount_below
 from tupper.engine.workshop import build_directory, open_workshop
 from tupper.images import Progress, ProgressEvent
 from tupper.images.recipe import Recipe
@@ -60,7 +61,7 @@ async def build_recipe(
                     env=dict(recipe.config.env),
                     cwd="/",
                     user="root",
-                    on_output=lambda data: progress(ProgressEvent(data.decode(errors="replace"))),
+                    on_output=lambda data: _show(data, progress),
                 )
                 if status:
                     raise TemplateError(f"template {recipe.name}: exit status {status}: {command}")
@@ -69,6 +70,11 @@ async def build_recipe(
         finally:
             await unmount_below(stage)
     return recipe.config
+
+
+def _show(data: bytes, progress: Progress) -> None:
+    for line in data.decode(errors="replace").splitlines():
+        progress(ProgressEvent(line))
 
 
 async def _once(data: bytes) -> AsyncGenerator[bytes]:

@@ -15,6 +15,8 @@
     workdir = ""
     env = { LANG = "C.UTF-8" }
     cmd = ["/bin/bash"]
+    start = "service --port 80"    # runs in every sandbox, as the user
+    ready = "curl -sf localhost"   # succeeds once it is ready
 
 Files of the tree belong to root, 0644, or 0755 if they are executable; ``commands`` may change it.
 """
@@ -32,13 +34,13 @@ from pathlib import Path
 from typing import cast
 
 from tupper.core.backend import ImageConfig
-from tupper.core.errors import InvalidArgument, TemplateError
+from tupper.core.errors import TemplateError
+from tupper.protocol.naming import check_name
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _KEYS = {
     "description", "kind", "from", "packages", "variant", "shell", "commands", "exclude", "config",
 }  # fmt: skip
-_CONFIG_KEYS = {"user", "workdir", "env", "cmd", "entrypoint"}
+_CONFIG_KEYS = {"user", "workdir", "env", "cmd", "entrypoint", "start", "ready"}
 _VARIANTS = {"minbase", "extract", "apt", "standard"}
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 
@@ -112,19 +114,6 @@ class Recipe:
         return buffer.getvalue()
 
 
-def check_name(name: str) -> str:
-    """The name, if it can be one of a template.
-
-    Raises:
-        InvalidArgument: it cannot.
-    """
-    if not _NAME.fullmatch(name):
-        raise InvalidArgument(
-            f"not a template name: {name!r}; lower-case letters, digits, '.', '_' and '-'"
-        )
-    return name
-
-
 def read_recipe(directory: Path) -> Recipe:
     """Read and check a recipe.
 
@@ -177,6 +166,8 @@ def _parse_config(value: object, where: str) -> ImageConfig:
         user=_text(body, "user", where),
         entrypoint=_texts(body, "entrypoint", where),
         cmd=_texts(body, "cmd", where),
+        start=_text(body, "start", where),
+        ready=_text(body, "ready", where),
     )
 
 

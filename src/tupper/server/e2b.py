@@ -18,19 +18,19 @@ from tupper.protocol.e2b import V1_TIMEOUT_S, V2_TIMEOUT_S
 from tupper.protocol.e2b_network import parse_change
 from tupper.server import idempotency
 from tupper.server.http import (
+    MAX_PAGE,
     answer,
     caller_of,
     engine_of,
     guarded,
     is_local,
     nothing,
+    page_limit,
     param,
     plain_failure,
     read_body,
     while_connected,
 )
-
-_MAX_PAGE = 100
 
 
 def routes() -> list[Route]:
@@ -59,9 +59,7 @@ def routes() -> list[Route]:
 
 UNSUPPORTED = (
     "/sandboxes/{id}/pause", "/sandboxes/{id}/resume", "/sandboxes/{id}/fork",
-    "/sandboxes/{id}/snapshots", "/snapshots", "/templates", "/templates/{rest:path}",
-    "/v2/templates", "/v2/templates/{rest:path}", "/v3/templates", "/v3/templates/{rest:path}",
-    "/volumes", "/volumes/{rest:path}", "/secrets", "/secrets/{rest:path}",
+    "/sandboxes/{id}/snapshots", "/snapshots",
 )  # fmt: skip
 
 
@@ -211,7 +209,7 @@ async def _list_v2(request: Request) -> Response:
         template=template,
         started_after=e2b.parse_time(q["startedAfter"]) if q.get("startedAfter") else 0.0,
         ascending=ascending,
-        limit=_limit(q.get("limit", "")),
+        limit=page_limit(q.get("limit", "")),
         owner_key=caller_of(request),
         after=e2b.parse_token(token, ascending=ascending) if token else None,
     )
@@ -225,14 +223,6 @@ def _states(text: str) -> frozenset[State]:
         if name not in known:
             raise InvalidArgument(f"{name!r} is no state of a sandbox")
     return frozenset(known[name] for name in names or ("running", "paused"))
-
-
-def _limit(text: str) -> int:
-    if not text:
-        return _MAX_PAGE
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _MAX_PAGE):
-        raise InvalidArgument(f"limit must be a number from 1 to {_MAX_PAGE}, not {text!r}")
-    return int(text)
 
 
 def _page(request: Request, page: Page, *, ascending: bool) -> Response:
@@ -257,8 +247,8 @@ async def _metrics(request: Request) -> Response:
 
 async def _metrics_of_many(request: Request) -> Response:
     ids = [name for name in request.query_params.get("sandbox_ids", "").split(",") if name]
-    if not 0 < len(ids) <= _MAX_PAGE:
-        raise InvalidArgument(f"sandbox_ids must name 1 to {_MAX_PAGE} sandboxes, not {len(ids)}")
+    if not 0 < len(ids) <= MAX_PAGE:
+        raise InvalidArgument(f"sandbox_ids must name 1 to {MAX_PAGE} sandboxes, not {len(ids)}")
     found = await asyncio.gather(*(_latest(request, name) for name in ids))
     return answer(
         {"sandboxes": {name: sample for name, sample in zip(ids, found, strict=True) if sample}}

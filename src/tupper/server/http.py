@@ -23,6 +23,7 @@ from tupper.server.activity import Activity
 _T = TypeVar("_T")
 Handler = Callable[[Request], Awaitable[Response]]
 
+MAX_PAGE = 100
 MAX_BODY = 4 * 1024 * 1024
 _RETRIED = frozenset({429, 502, 503, 504})
 
@@ -84,6 +85,15 @@ def caller_of(request: Request) -> str | None:
 def param(request: Request, name: str = "id") -> str:
     """A path parameter, decoded once, after routing: ``%2F`` does not part a path."""
     return unquote(request.path_params[name])
+
+
+def page_limit(text: str) -> int:
+    """The ``limit`` of a listing."""
+    if not text:
+        return MAX_PAGE
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and 1 <= int(text) <= MAX_PAGE):
+        raise InvalidArgument(f"limit must be a number from 1 to {MAX_PAGE}, not {text[:80]!r}")
+    return int(text)
 
 
 async def read_body(request: Request) -> Fields:

@@ -166,6 +166,21 @@ def test_templates_and_images_are_listed(tupper):
     assert isinstance(json.loads(tupper("image", "list", "--json").out), list)
 
 
+def test_volumes(tupper):
+    made = json.loads(tupper("volume", "create", "cli-data", "--json").out)
+    assert "cli-data" in tupper("volume", "list", "-q").out.split()
+    assert [each["id"] for each in json.loads(tupper("volume", "list", "--json").out)] == [
+        made["id"]
+    ]
+    given = ("--volume", "cli-data:/mnt/data", "--", "echo kept >> /mnt/data/f; cat /mnt/data/f")
+    assert tupper("run", *given).out == "kept\n"
+    assert tupper("run", *given).out == "kept\nkept\n"
+    assert tupper("run", "--volume", "cli-data", "true").code != 0
+    assert tupper("volume", "remove", "cli-data").code == 0
+    assert tupper("volume", "remove", "cli-data").code == 1
+    assert tupper("volume", "list", "-q").out == ""
+
+
 def test_keys_are_shown_once(tupper):
     made = json.loads(tupper("key", "create", "--label", "ci", "--json").out)
     listed = tupper("key", "list", "--json").out

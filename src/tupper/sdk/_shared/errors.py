@@ -7,6 +7,7 @@ Each carries what the server or the agent said in a form that programs can use: 
     ├── AuthenticationException
     │   └── GitAuthException
     ├── ServiceBusyException
+    ├── VolumeException
     ├── BuildException
     │   └── FileUploadException
     └── SandboxException
@@ -16,7 +17,9 @@ Each carries what the server or the agent said in a form that programs can use: 
         ├── InvalidArgumentException
         ├── NotFoundException
         │   ├── FileNotFoundException
-        │   └── SandboxNotFoundException
+        │   ├── SandboxNotFoundException
+        │   ├── VolumeNotFoundException
+        │   └── VolumePathNotFoundException
         ├── NotEnoughSpaceException
         ├── RateLimitException                 a limit of the host or of the server
         ├── TemplateException
@@ -34,7 +37,7 @@ Source: the public names of the ``e2b`` package 2.63.0.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import Generic
 
 from tupper.core import errors as core
@@ -119,6 +122,24 @@ class SandboxNotFoundException(NotFoundException):
     """No sandbox has this id or name, or it has ended."""
 
     code = "sandbox_not_found"
+
+
+class VolumeNotFoundException(NotFoundException):
+    """No volume has this id or name."""
+
+    code = "volume_not_found"
+
+
+class VolumePathNotFoundException(NotFoundException):
+    """A path does not exist in the volume."""
+
+    code = "path_not_found"
+
+
+class VolumeException(_Reported):
+    """Something is wrong with a volume: its name is taken, or a sandbox has it."""
+
+    code = "volume_error"
 
 
 class RateLimitException(SandboxException):
@@ -282,6 +303,27 @@ def from_control(status: int, body: dict[str, object] | None) -> _Reported:
     return kind(
         message, status_code=status, code=code, hint=hint if isinstance(hint, str) else None
     )
+
+
+def volume_failure(error: _Reported) -> _Reported:
+    """The exception of a call about volumes, for one of a sandbox."""
+    if type(error) in (InvalidArgumentException, ConflictException, SandboxException):
+        return VolumeException(
+            error.message, status_code=error.status_code, code=error.code, hint=error.hint
+        )
+    return error
+
+
+def from_volume(status: int, body: Mapping[str, object]) -> _Reported:
+    """The exception for an error answer of the content of a volume, whose code is a word."""
+    text, code = body.get("message"), body.get("code")
+    message = text if isinstance(text, str) and text else f"the server answered {status}"
+    if status == 404:
+        return VolumePathNotFoundException(message, status_code=404)
+    kind = _BY_STATUS.get(status, VolumeException)
+    if kind in (InvalidArgumentException, ConflictException):
+        kind = VolumeException
+    return kind(message, status_code=status, code=code if isinstance(code, str) else None)
 
 
 def from_connect(error: ConnectError, *, missing: type[_Reported] = NotFoundException) -> _Reported:

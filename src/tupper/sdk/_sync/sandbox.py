@@ -18,6 +18,7 @@ from tupper.sdk._host import open_links, publish_port
 from tupper.sdk._shared import errors
 from tupper.sdk._shared.both import Both
 from tupper.sdk._shared.create import (
+    DEFAULT_TEMPLATE,
     Creation,
     PortSpec,
     check_port,
@@ -45,6 +46,7 @@ from tupper.sdk._shared.types import (
     VolumeSpec,
 )
 from tupper.sdk._sync.agent import Agent
+from tupper.sdk._sync.code import CodeRunner
 from tupper.sdk._sync.control import Control, decode, sandbox_path
 from tupper.sdk._sync.git import Git
 from tupper.sdk._sync.paginator import SandboxPaginator
@@ -157,7 +159,7 @@ def _update_network_by_id(
         control.close()
 
 
-class Sandbox:
+class Sandbox(CodeRunner):
     """A machine of its own kernel, with commands, files and terminals in it.
 
     Use it as a context manager, and it ends with the block::
@@ -172,7 +174,7 @@ class Sandbox:
         grant: what that answered.
     """
 
-    default_template = "base"
+    default_template = DEFAULT_TEMPLATE
     default_sandbox_timeout = 300
 
     def __init__(self, control: Control, grant: Grant) -> None:
@@ -242,7 +244,7 @@ class Sandbox:
                 called (``mask_request_host``) and which of them speak TLS (``https_ports``).
             iam: not here.
             lifecycle: only ``{"on_timeout": "kill"}`` so far.
-            volume_mounts: not here; see ``volumes`` and ``mounts``.
+            volume_mounts: path inside → a volume, or its name; see :class:`Volume`.
             logger: exists for compatibility.
             idempotency_key: a second create with the same key gives the same sandbox.
             image: an OCI image instead of a template: a reference, a layout or an archive.
@@ -274,7 +276,9 @@ class Sandbox:
             NotEnoughSpaceException: too little disk on the host.
             UnavailableException: no usable backend, or no server.
         """
-        refuse(mcp=mcp, iam=iam, volume_mounts=volume_mounts)
+        refuse(mcp=mcp, iam=iam)
+        if image is None and cls.default_template != DEFAULT_TEMPLATE:
+            template = template or cls.default_template  # a subclass with one of its own
         creation = Creation(
             template=template,
             timeout=timeout,
@@ -284,6 +288,7 @@ class Sandbox:
             allow_internet_access=allow_internet_access,
             network=network,
             lifecycle=lifecycle,
+            volume_mounts=volume_mounts,
             image=image,
             backend=backend,
             min_isolation=min_isolation,
@@ -525,6 +530,8 @@ class Sandbox:
 
     def close(self) -> None:
         """Close the connections. The sandbox goes on, and this object can be used again."""
+        if self._interpreter is not None:
+            self._interpreter.close()
         self._agent.close()
         self._control.close()
 
@@ -591,12 +598,9 @@ def unsupported(operation: str, reason: str = "no backend here saves memory yet"
 
 def refuse(**given: object) -> None:
     """Refuse arguments that exist only at E2B."""
-    hints = {"volume_mounts": "volumes={'./data': '/data'} mounts a host directory"}
     for name, value in given.items():
         if value:
-            raise errors.UnsupportedException(
-                f"create: {name} is not supported here", hint=hints.get(name)
-            )
+            raise errors.UnsupportedException(f"create: {name} is not supported here")
 
 
 def _connect(control: Control, sandbox_id: str, timeout: float | None) -> Grant:
