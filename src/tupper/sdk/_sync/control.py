@@ -3,7 +3,8 @@
 
 The local background process is started when nothing answers. Client and process compare versions
 when they meet: an older idle process is replaced, a busy one is used as it is as long as it speaks
-our protocol. Other objects of this program then use that process without asking it again. Source: ``docs/design/interfaces.md``.
+our protocol. Other objects of this program then use that process without asking it again.
+Source: ``docs/design/interfaces.md``.
 """
 
 from __future__ import annotations
