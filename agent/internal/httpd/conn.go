@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -21,6 +22,7 @@ type conn struct {
 	rwc    net.Conn
 	in     *bufio.Reader
 	out    *bufio.Writer
+	cut    atomic.Bool // closed by us, so nobody went away
 
 	mu       sync.Mutex
 	idle     bool // between requests

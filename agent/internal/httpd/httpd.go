@@ -149,6 +149,20 @@ func (s *Server) Disconnect() {
 	}
 }
 
+// DisconnectBut closes all connections but the one of an answer. Handlers can
+// tell by Request.Cut that it was not their client who went away.
+func (s *Server) DisconnectBut(w ResponseWriter) {
+	own := w.(*response).conn
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		if c != own {
+			c.cut.Store(true)
+			_ = c.rwc.Close()
+		}
+	}
+}
+
 // Shutdown closes the listeners and waits for the handlers until ctx ends,
 // then closes all connections and waits for their goroutines.
 func (s *Server) Shutdown(ctx context.Context) {
