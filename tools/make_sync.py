@@ -29,6 +29,7 @@ NAMES = {
     "AsyncPty": "Pty",
     "AsyncSandbox": "Sandbox",
     "AsyncSandboxPaginator": "SandboxPaginator",
+    "AsyncSnapshotPaginator": "SnapshotPaginator",
     "AsyncWriteData": "WriteData",
     "AsyncWriteEntry": "WriteEntry",
     "AsyncIterable": "Iterable",

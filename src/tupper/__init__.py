@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tupper.core.backend import Isolation as Isolation
     from tupper.core.errors import TupperError as TupperError
+    from tupper.sdk._async.copies import AsyncSnapshotPaginator as AsyncSnapshotPaginator
     from tupper.sdk._async.files import AsyncFileStreamReader as AsyncFileStreamReader
     from tupper.sdk._async.git import AsyncGit as AsyncGit
     from tupper.sdk._async.paginator import AsyncSandboxPaginator as AsyncSandboxPaginator
@@ -198,6 +199,7 @@ if TYPE_CHECKING:
     from tupper.sdk._shared.types import (
         WriteInfo as WriteInfo,
     )
+    from tupper.sdk._sync.copies import SnapshotPaginator as SnapshotPaginator
     from tupper.sdk._sync.files import FileStreamReader as FileStreamReader
     from tupper.sdk._sync.git import Git as Git
     from tupper.sdk._sync.paginator import SandboxPaginator as SandboxPaginator
@@ -214,6 +216,7 @@ __all__ = [
     "AsyncGit",
     "AsyncSandbox",
     "AsyncSandboxPaginator",
+    "AsyncSnapshotPaginator",
     "AsyncWatchHandle",
     "AsyncWriteData",
     "AsyncWriteEntry",
@@ -272,6 +275,7 @@ __all__ = [
     "Signature",
     "SnapshotInfo",
     "SnapshotMode",
+    "SnapshotPaginator",
     "Stderr",
     "Stdout",
     "TemplateException",
@@ -297,6 +301,7 @@ _HOMES = {
     "AsyncGit": "tupper.sdk._async.git",
     "AsyncSandbox": "tupper.sdk._async.sandbox",
     "AsyncSandboxPaginator": "tupper.sdk._async.paginator",
+    "AsyncSnapshotPaginator": "tupper.sdk._async.copies",
     "AsyncWatchHandle": "tupper.sdk._handles_async",
     "AsyncWriteData": "tupper.sdk._shared.types",
     "AsyncWriteEntry": "tupper.sdk._shared.types",
@@ -355,6 +360,7 @@ _HOMES = {
     "Signature": "tupper.sdk._shared.signature",
     "SnapshotInfo": "tupper.sdk._shared.types",
     "SnapshotMode": "tupper.sdk._shared.types",
+    "SnapshotPaginator": "tupper.sdk._sync.copies",
     "Stderr": "tupper.sdk._shared.types",
     "Stdout": "tupper.sdk._shared.types",
     "TemplateException": "tupper.sdk._shared.errors",

@@ -244,9 +244,13 @@ func reseed(seed string) error {
 	return err
 }
 
-// SetHostname sets the kernel's name and /etc/hostname, best effort.
+// SetHostname sets the kernel's name and /etc/hostname, best effort. Where the
+// agent may not, its host may have done it already.
 func SetHostname(name string) error {
 	err := syscall.Sethostname([]byte(name))
+	if have, _ := os.Hostname(); have == name {
+		err = nil
+	}
 	if werr := os.WriteFile("/etc/hostname", []byte(name+"\n"), 0o644); err == nil {
 		err = werr
 	}

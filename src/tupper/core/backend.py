@@ -332,7 +332,7 @@ class Machine(abc.ABC):
         del into
         raise Unsupported(self.record.backend, "snapshot")
 
-    async def wake(self) -> None:
+    async def wake(self) -> None:  # noqa: B027 - nothing to do where agents need not close
         """Tell a held agent, which listens nowhere, that it may go on. Idempotent."""
 
 

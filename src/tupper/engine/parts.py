@@ -49,6 +49,26 @@ class AgentClient(Protocol):
         """Its log."""
         ...
 
+    async def hold(self, *, lease_s: float) -> None:
+        """Stand still for a snapshot: when this returns, it listens nowhere."""
+
+    async def identity(
+        self,
+        *,
+        sandbox_id: str,
+        token: str,
+        hostname: str,
+        machine_id: str,
+        seed: bytes,
+        deadline_unix_s: float,
+        texts: Mapping[str, tuple[str, str]],
+    ) -> list[str]:
+        """Be somebody else after a restore, or the same one again; returns what went wrong."""
+        ...
+
+    async def add_env(self, env: Mapping[str, str]) -> None:
+        """Give further variables to every process from now on."""
+
     async def close(self) -> None:
         """Close idle connections."""
 

@@ -60,7 +60,9 @@ def parse_record(text: str) -> SandboxRecord:
 def parse_snapshot(text: str) -> SnapshotRecord:
     """The snapshot of a JSON text that :func:`render_record` wrote."""
     f = parse_object(text)
-    texts = {name: f.text(name) for name in ("id", "name", "tag", "sandbox_id", "template", "image")}
+    texts = {
+        name: f.text(name) for name in ("id", "name", "tag", "sandbox_id", "template", "image")
+    }
     return SnapshotRecord(
         **texts,
         saved=_saved(f.child("saved") or Fields({})),
@@ -73,6 +75,16 @@ def parse_snapshot(text: str) -> SnapshotRecord:
         deny_out=f.texts("deny_out"),
         created_at=f.number("created_at") or 0.0,
     )
+
+
+def render_saved(saved: Saved) -> str:
+    """A saved machine's facts as JSON text, to lie beside it."""
+    return json.dumps(dataclasses.asdict(saved), separators=(",", ":"))
+
+
+def parse_saved(text: str) -> Saved:
+    """The facts of a JSON text that :func:`render_saved` wrote."""
+    return _saved(parse_object(text))
 
 
 def _saved(f: Fields) -> Saved:

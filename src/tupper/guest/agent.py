@@ -108,6 +108,12 @@ class Agent:
         body |= {key: value for key, value in optional.items() if value}
         await self._post("/init", body)
 
+    async def add_env(self, env: Mapping[str, str]) -> None:
+        """Give further variables to every process from now on; those that there are stay."""
+        have = as_object(await self._get_json("/envs")) or {}
+        known = {name: value for name, value in have.items() if isinstance(value, str)}
+        await self.init(env_vars=known | dict(env))
+
     async def status(self) -> Mapping[str, object]:
         """Its own view, checked.
 
@@ -147,13 +153,14 @@ class Agent:
         return found
 
     async def hold(self, *, lease_s: float = 5.0, close: bool = True) -> None:
-        """Prepare for a snapshot: outputs are kept, and listeners closed after the answer.
+        """Prepare for a snapshot: outputs are kept, and its deadline is forgotten.
 
         Args:
-            lease_s: it goes on by itself after this long.
-            close: whether listeners and connections are closed.
+            lease_s: it goes on by itself after this long, at most 60.
+            close: whether listeners and connections are closed; they are when this returns.
         """
-        await self._post("/tupper/hold", {"leaseMs": int(lease_s * 1000), "close": close})
+        body = render_json({"leaseMs": int(lease_s * 1000), "close": close})
+        await self._call("POST", "/tupper/hold", body=body, to_end=True)
 
     async def release(self) -> None:
         """End a hold."""
@@ -168,10 +175,17 @@ class Agent:
         machine_id: str = "",
         seed: bytes = b"",
         deadline_unix_s: float = 0,
+        texts: Mapping[str, tuple[str, str]] | None = None,
     ) -> list[str]:
         """Make a restored sandbox itself again, or a fork somebody else; sets its clock.
 
         A new token counts from the answer on, for this client too.
+
+        Args:
+            sandbox_id, token, hostname, machine_id: left as they are when empty.
+            seed: for the guest's random numbers.
+            deadline_unix_s: when the sandbox ends; 0 for never.
+            texts: guest path → a text in that file, and what takes its place.
 
         Returns:
             What could not be done, for the log.
@@ -184,6 +198,7 @@ class Agent:
             "machineId": machine_id,
             "seed": render_bytes(seed),
             "deadline": deadline_unix_s,
+            "texts": {path: {"old": a, "new": b} for path, (a, b) in (texts or {}).items()},
         }
         body |= {key: value for key, value in optional.items() if value}
         reply = await self._post("/tupper/identity", body)
@@ -216,6 +231,7 @@ class Agent:
         body: bytes = b"",
         body_max: int = _BODY_MAX,
         cut: bool = False,
+        to_end: bool = False,
         timeout_s: float | None = None,
     ) -> wire.Reply:
         headers = {"X-Access-Token": self._token, "Content-Type": "application/json"}
@@ -227,6 +243,7 @@ class Agent:
             body=body,
             body_max=body_max,
             cut=cut,
+            to_end=to_end,
             timeout_s=self._timeout_s if timeout_s is None else timeout_s,
         )
         if 200 <= reply.status < 300:

@@ -201,8 +201,11 @@ def render_detail(
         "envdAccessToken": record.token,
         "allowInternetAccess": record.allow_internet,
         "domain": domain,
-        "lifecycle": {"autoResume": False, "onTimeout": "kill"},
+        "lifecycle": {"autoResume": record.auto_resume, "onTimeout": str(record.on_timeout)},
     }
+    if record.state is State.PAUSED and record.saved is not None:
+        out["pauseMode"] = "full" if record.saved.memory else "filesystem"
+        out["envdUnresponsiveAtPause"] = False
     if network:
         out["network"] = network
     return out
@@ -230,8 +233,8 @@ def render_listed(record: SandboxRecord, *, health: str, local: bool) -> dict[st
 
 
 def _end_of(record: SandboxRecord) -> float:
-    if record.ended_at:
-        return record.ended_at
+    if record.ended_at or record.paused_at:
+        return record.ended_at or record.paused_at
     # E2B's clients need a time. A sandbox without an end has one that is far away.
     return record.deadline if record.deadline is not None else _NEVER
 
@@ -259,6 +262,8 @@ def render_extension(record: SandboxRecord, *, health: str, local: bool) -> dict
         "endDetail": record.end_detail,
         "health": health,
         "startedBy": record.started_by,
+        "pausedAt": record.paused_at or None,
+        "savedBytes": record.saved.size_bytes if record.saved is not None else None,
     }
     if local and record.agent is not None and record.state is State.RUNNING:
         out["agent"] = record.agent.as_json()

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from tupper.core.errors import Unauthenticated
 from tupper.engine import Engine
-from tupper.server import e2b, own, stock
+from tupper.server import e2b, lifecycle, own, stock
 from tupper.server.activity import Activity
 from tupper.server.auth import is_known
 from tupper.server.http import failure, plain_failure
@@ -33,7 +33,7 @@ def make_app(
     """
     app = Starlette(
         # Ours first: E2B's unsupported routes are greedy.
-        routes=[*own.routes(), *stock.routes(), *e2b.routes()],
+        routes=[*own.routes(), *stock.routes(), *lifecycle.routes(), *e2b.routes()],
         exception_handlers={HTTPException: _refuse},
     )
     app.router.redirect_slashes = False

@@ -53,9 +53,7 @@ def routes() -> list[Route]:
 
 
 UNSUPPORTED = (
-    "/sandboxes/{id}/pause", "/sandboxes/{id}/resume", "/sandboxes/{id}/fork",
-    "/sandboxes/{id}/snapshots", "/sandboxes/{id}/logs",
-    "/v2/sandboxes/{id}/logs", "/snapshots", "/templates", "/templates/{rest:path}",
+    "/sandboxes/{id}/logs", "/v2/sandboxes/{id}/logs", "/templates", "/templates/{rest:path}",
     "/v2/templates", "/v2/templates/{rest:path}", "/v3/templates", "/v3/templates/{rest:path}",
     "/volumes", "/volumes/{rest:path}", "/secrets", "/secrets/{rest:path}",
 )  # fmt: skip
@@ -128,8 +126,10 @@ async def _connect_v2(request: Request) -> Response:
 
 
 async def _connect(request: Request, timeout_s: float | None) -> Response:
-    record = await engine_of(request).connect(param(request), timeout_s)
-    return answer(_sandbox(request, record))
+    engine = engine_of(request)
+    status = 201 if engine.is_paused(param(request)) else 200
+    record = await engine.connect(param(request), timeout_s)
+    return answer(_sandbox(request, record), status)
 
 
 async def _get(request: Request) -> Response:

@@ -21,6 +21,7 @@ from tupper.backends.gvisor.machine import HEADROOM_MIB, GVisorMachine, Remains,
 from tupper.backends.gvisor.options import Options, Platform, parse_options
 from tupper.backends.gvisor.prepare import make_directories, prepare
 from tupper.backends.gvisor.probing import Found, Prober
+from tupper.backends.gvisor.saving import saved_hostname
 from tupper.backends.gvisor.user import start_machine
 from tupper.core import kernel, log
 from tupper.core.backend import (
@@ -96,6 +97,8 @@ class GVisor(Backend):
             raise BackendUnavailable(f"gvisor cannot use the platform {platform} here: {why}")
         image = None if saved is None else saved.directory
         machine = await self._start(plan, found, platform, image)
+        if image is not None:
+            await machine.name_guest(saved_hostname(image), plan.hostname)
         log.event(
             "machine.started" if saved is None else "machine.restored",
             sandbox=plan.sandbox_id,
@@ -107,7 +110,7 @@ class GVisor(Backend):
 
     async def _start(
         self, plan: MachinePlan, found: Found, platform: Platform, image: Path | None
-    ) -> Machine:
+    ) -> GVisorMachine:
         remains = remains_of(plan.directory, plan.host_name)
 
         def work() -> MachineRecord:

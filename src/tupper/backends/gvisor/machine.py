@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tupper.backends.gvisor import guard, linux, saving
-from tupper.backends.gvisor.bundle import Layout
+from tupper.backends.gvisor.bundle import AGENT_PATH, Layout
 from tupper.core import kernel, log
 from tupper.core.backend import Machine, MachineRecord, Snapshot, Usage
 from tupper.core.cgroup import Cgroup, find_hierarchy
@@ -275,6 +275,23 @@ class GVisorMachine(Machine):
         """See the contract."""
         base = self._remains.seen(self._remains.layout.base)
         await asyncio.to_thread(saving.leave_release, Layout(base))
+
+    async def name_guest(self, old: str, new: str) -> None:
+        """Change the guest's hostname, for which its agent lacks the privilege.
+
+        A guest that cannot be told, because its table of processes is full, keeps the old one.
+        """
+        if old == new:
+            return
+        state = f"--root={self._remains.layout.state}"
+        verb = ["exec", "--cap=CAP_SYS_ADMIN", self.record.sandbox_id, AGENT_PATH, "hostname", new]
+        try:
+            argv = [*self._prefix(), str(self.record.data["runsc"]), state, *verb]
+            await run(argv, timeout_s=_CALL_TIMEOUT_S)
+        except TupperError as error:
+            log.problem(
+                "hostname.kept", sandbox=self.record.sandbox_id, message=error.message[:300]
+            )
 
     def _prefix(self) -> list[str]:
         """What leads a command into an ordinary user's namespaces."""

@@ -100,7 +100,8 @@ class Prober:
             program = await look_at(found.runsc, "")
             trial = (await self._trials(program, (platform,)))[0]
             if trial.works:
-                saving = found.saving | ({platform} if not trial.saves_not else set())
+                saves = [] if trial.saves_not else [platform]
+                saving = found.saving.union(saves)
                 platforms = found.platforms | {platform}
                 self._found = replace(found, platforms=platforms, saving=saving)
         return trial.reason
@@ -143,13 +144,13 @@ class Prober:
             mechanism=f"gVisor {best.platform}",
             kernel=best.kernel,
             version=program.version,
-            capabilities=capabilities() | (_SAVING if not best.saves_not else frozenset()),
+            capabilities=capabilities().union([] if best.saves_not else _SAVING),
             details=details,
         )
         works = [trial for trial in trials if trial.works]
         saving = frozenset(trial.platform for trial in works if not trial.saves_not)
-        platforms = frozenset(trial.platform for trial in works)
-        return Found(probe, program.path, best.platform, platforms, saving)
+        usable = frozenset(trial.platform for trial in works)
+        return Found(probe, program.path, best.platform, usable, saving)
 
     async def _trials(self, program: Program, platforms: Sequence[Platform]) -> list[Trial]:
         """One after the other, so that they do not disturb each other's clocks."""

@@ -1,11 +1,11 @@
 """Saving a machine with gVisor's checkpoint.
 
-The image is gVisor's own: memory, and all that the guest wrote to its disk, which gVisor keeps in
-its memory file. Beside it lie what a restore needs from us: the skeleton, whose files must still be
-those that gVisor knew, and the configuration with the list of mounts.
+The image is gVisor's own: memory, and all that the guest wrote to its disk, since gVisor keeps that
+like memory. Beside it lies what a restore needs from us: the skeleton, whose files must still be
+those that gVisor knew, and the configuration with its list of mounts.
 
-``--leave-running`` always: so a save that fails, or whose caller is killed, loses nothing. A machine
-that was paused before stays paused (gVisor counts). Where a failed checkpoint ends the machine, as
+``--leave-running`` always: so a save that fails, or whose caller is killed, loses nothing. What was
+paused before stays paused (gVisor counts). Where a failed checkpoint ends the machine, as
 in releases of 2022, nothing is ever saved: the trial finds out on a guest of its own.
 
 Source: ``runsc help checkpoint`` of release 20240729; measured in docs/design/gvisor.md.
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 from pathlib import Path
@@ -52,7 +53,9 @@ async def save(prefix: list[str], runsc: str, layout: Layout, sandbox_id: str, i
     except ProgramFailed as error:
         if _NO_SPACE in error.output:
             raise OutOfDisk("the host's disk is full, so the sandbox was not saved") from error
-        raise MachineFailed(f"gvisor could not save the sandbox: {_reason(error.output)}") from error
+        raise MachineFailed(
+            f"gvisor could not save the sandbox: {_reason(error.output)}"
+        ) from error
     await asyncio.to_thread(_keep_ours, layout, into)
 
 
@@ -61,6 +64,11 @@ def _keep_ours(layout: Layout, into: Path) -> None:
     copy_tree(layout.skeleton, into / SKELETON)
     shutil.copyfile(layout.bundle / CONFIG, into / CONFIG)
     (into / CONFIG).chmod(0o600)
+
+
+def saved_hostname(image: Path) -> str:
+    """What the guest of a saved machine calls itself."""
+    return str(json.loads((image / CONFIG).read_text()).get("hostname", ""))
 
 
 def _reason(output: str) -> str:

@@ -215,6 +215,13 @@ def sandbox_path(sandbox_id: str, tail: str = "", *, version: str = "") -> str:
     return f"{version}/sandboxes/{quote(sandbox_id, safe='')}{tail}"
 
 
+def template_path(template_id: str) -> str:
+    """The route of one template, or of a snapshot, which E2B has among them."""
+    if not template_id:
+        raise errors.InvalidArgumentException("the id is empty")
+    return f"/templates/{quote(template_id, safe='')}"
+
+
 def decode(answer: Answer, *, strict: bool = True) -> object:
     """The JSON of an answer; None for an empty one."""
     if not answer.body:
