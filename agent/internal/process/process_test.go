@@ -1,7 +1,10 @@
 package process
 
 import (
+	"bytes"
+	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -93,5 +96,53 @@ func TestLostTime(t *testing.T) {
 	time.Sleep(5 * time.Millisecond)
 	if again := m.lostTime(); lost < 20*time.Millisecond || lost > whole+time.Millisecond || again != lost {
 		t.Errorf("%v of %v are lost, later %v", lost, whole, again)
+	}
+}
+
+// A subscriber that reads slowly holds the last piece of an exited command in
+// its reader's hands; the end must not overtake it, not even after the cap.
+func TestTheEndWaitsForAPieceThatIsHeldBack(t *testing.T) {
+	o := newOutput()
+	sub, _ := o.subscribe(nil)
+	ours, child, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newReader(Stdout, ours, o, func() {})
+	buffers := &sync.Pool{New: func() any { return new([chunkSize]byte) }}
+	go r.run(buffers)
+	sent := bytes.Repeat([]byte("x"), retain)
+	if _, err := child.Write(sent); err != nil {
+		t.Fatal(err)
+	}
+	for r.pending() > 0 { // until all is in the buffer but for the last piece
+		time.Sleep(time.Millisecond)
+	}
+	over := make(chan struct{})
+	go func() { // the child's end stays open, as with a background process
+		defer close(over)
+		drained([]*reader{r})
+		o.finish(&End{})
+	}()
+	time.Sleep(quietCap + 2*quietFor) // longer than an end may wait for others' output
+	select {
+	case <-over:
+		t.Error("the end came while a piece was held back")
+	default:
+	}
+	got, buf := 0, make([]byte, chunkSize)
+	for range sub.Ready {
+		_, _, n, end := sub.Next(buf)
+		for ; n > 0; _, _, n, end = sub.Next(buf) {
+			got += n
+		}
+		if end != nil {
+			break
+		}
+	}
+	<-over
+	_ = child.Close()
+	if got != len(sent) {
+		t.Errorf("%d of %d bytes arrived", got, len(sent))
 	}
 }

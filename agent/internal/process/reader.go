@@ -16,10 +16,10 @@ type reader struct {
 	moved  func()        // called after data arrived
 	eof    chan struct{} // closed at the end of the file
 
-	mu   sync.Mutex
-	busy bool // between a read and the end of its delivery
-	read int64
-	last time.Time
+	mu        sync.Mutex
+	read      int64
+	delivered int64 // of those, how many the output buffer has taken
+	last      time.Time
 }
 
 func newReader(stream Stream, file *os.File, out *output, moved func()) *reader {
@@ -30,6 +30,10 @@ func newReader(stream Stream, file *os.File, out *output, moved func()) *reader 
 func (r *reader) run(buffers *sync.Pool) {
 	defer close(r.eof)
 	defer r.file.Close()
+	raw, err := r.file.SyscallConn()
+	if err != nil {
+		return
+	}
 	buf := buffers.Get().(*[chunkSize]byte)
 	defer buffers.Put(buf)
 	limit := len(buf)
@@ -37,43 +41,55 @@ func (r *reader) run(buffers *sync.Pool) {
 		limit /= 2
 	}
 	for {
-		n, err := r.file.Read(buf[:limit])
-		if n > 0 {
-			r.note(n)
-			r.out.write(r.stream, buf[:n])
-			r.moved()
-			r.settle()
-		}
-		if err != nil {
+		n := r.take(raw, buf[:limit])
+		if n <= 0 {
 			return
 		}
+		r.out.write(r.stream, buf[:n])
+		r.moved()
+		r.settle()
 	}
 }
 
-func (r *reader) note(n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.busy = true
-	r.read += int64(n)
+// take waits for data and reads it; 0 or less is the end of the file. Reading
+// and noting what was read are one step under the lock: a piece is always
+// either in the pipe or counted, however late this goroutine gets to run.
+func (r *reader) take(raw syscall.RawConn, buf []byte) (n int) {
+	err := raw.Read(func(fd uintptr) bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		var err error
+		for n, err = syscall.Read(int(fd), buf); err == syscall.EINTR; {
+			n, err = syscall.Read(int(fd), buf)
+		}
+		if err == syscall.EAGAIN {
+			return false
+		}
+		if n > 0 {
+			r.read += int64(n)
+		}
+		return true
+	})
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 func (r *reader) settle() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.busy = false
+	r.delivered = r.read
 	r.last = time.Now()
 }
 
-// progress returns how much was read, how much waits in the pipe, and since
-// when nothing has moved (zero time while a piece is being delivered).
-func (r *reader) progress() (read, pending int64, last time.Time) {
-	pending = r.pending()
+// progress returns how much was delivered, how much is on its way (in our hands
+// or in the pipe), and since when nothing has moved.
+func (r *reader) progress() (delivered, coming int64, last time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.busy {
-		return r.read, max(pending, 1), time.Now()
-	}
-	return r.read, pending, r.last
+	coming = r.read - r.delivered + r.pending()
+	return r.delivered, coming, r.last
 }
 
 // pending is FIONREAD, 0 when unknown.
@@ -99,7 +115,7 @@ func (r *reader) atEOF() bool {
 }
 
 // drained waits until the output of an exited leader is complete: end of file
-// on every reader, or all that lay in the pipes at its exit read and then
+// on every reader, or all that lay in the pipes at its exit delivered and then
 // quiet. With a background child that never is quiet the wait ends after
 // quietCap.
 func drained(readers []*reader) {
@@ -108,8 +124,8 @@ func drained(readers []*reader) {
 	}
 	goal := make([]int64, len(readers))
 	for i, r := range readers {
-		read, pending, _ := r.progress()
-		goal[i] = read + pending
+		delivered, coming, _ := r.progress()
+		goal[i] = delivered + coming
 	}
 	exited := time.Now()
 	timer := time.NewTimer(quietFor)
@@ -156,12 +172,12 @@ func remaining(readers []*reader, goal []int64, exited time.Time) time.Duration 
 		if r.atEOF() {
 			continue
 		}
-		read, pending, last := r.progress()
+		delivered, coming, last := r.progress()
 		switch {
-		case read < goal[i]:
+		case delivered < goal[i]:
 			wait = max(wait, 10*time.Millisecond)
 		case capped:
-		case pending > 0:
+		case coming > 0:
 			wait = max(wait, quietFor)
 		case last.After(exited):
 			wait = max(wait, quietFor-now.Sub(last))

@@ -26,7 +26,7 @@ from tupper.core.backend import (
     Rootfs,
 )
 from tupper.core.errors import BackendNotFound, MachineFailed, TupperError, Unsupported
-from tupper.core.lifecycle import EndReason, State
+from tupper.core.lifecycle import EndReason, OnTimeout, State
 from tupper.core.log import event, problem
 from tupper.core.sandbox import CreateRequest, SandboxRecord
 from tupper.engine.context import Context
@@ -130,6 +130,8 @@ class Creation:
         probe = parts.choose(probes, wanted, request.min_isolation)
         if request.mounts and Capability.MOUNTS not in probe.capabilities:
             raise Unsupported(probe.backend, "mounts")
+        if request.on_timeout is OnTimeout.PAUSE and Capability.SNAPSHOT not in probe.capabilities:
+            raise Unsupported(probe.backend, "a pause when its time is over")
         self._sandbox.change(
             backend=probe.backend,
             isolation=str(probe.isolation or ""),
@@ -238,7 +240,7 @@ class Creation:
         }
         if self._added:
             out["caBundle"] = self._added
-        if record.timeout_s is not None:
+        if record.timeout_s is not None and record.on_timeout is OnTimeout.KILL:
             # Corrected once it is ready; until then it may not outlive a failed creation by much.
             out["deadline"] = time.time() + AGENT_STARTS_S + record.timeout_s
         return out

@@ -60,7 +60,7 @@ from tupper.engine.snapshots import (
     request_from,
 )
 from tupper.engine.store import Store
-from tupper.engine.watch import Watch
+from tupper.engine.watch import Kind, Watch
 
 if TYPE_CHECKING:
     from tupper.images import Images, Pruned, Templates
@@ -87,7 +87,7 @@ class Engine:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._watch = Watch(context)
+        self._watch = Watch(context, self._pause_expired)
         self._closed = False
         self._slots = asyncio.Semaphore(_CREATIONS_AT_ONCE)
         self._changes: set[asyncio.Task[object]] = set()
@@ -385,6 +385,18 @@ class Engine:
                 raise Conflict(f"sandbox {sandbox.id} is paused already")
             self._check_alive(sandbox, sandbox.id)
             await pause(self._context, self._watch, sandbox)
+
+    async def _pause_expired(self, sandbox: Sandbox, kind: Kind) -> None:
+        """Pause a sandbox whose time is over, unless it was given more meanwhile."""
+
+        async def work() -> None:
+            async with sandbox.lock:
+                deadline = sandbox.record.deadline
+                is_over = deadline is not None and deadline <= time.time()
+                if sandbox.is_running and (kind == "idle" or is_over):
+                    await pause(self._context, self._watch, sandbox)
+
+        await self._steadily(work())
 
     async def resume(self, reference: str, timeout_s: float | None = None) -> SandboxRecord:
         """Let a paused sandbox go on where it was.

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tupper.core.backend import Backend, Capability, Machine, MachinePlan, Probe, Snapshot
 from tupper.core.errors import ImageNotFound, Unsupported
-from tupper.core.lifecycle import State
+from tupper.core.lifecycle import OnTimeout, State
 from tupper.core.log import problem
 from tupper.core.sandbox import CreateRequest, PortRequest, SandboxRecord
 from tupper.core.snapshot import Saved
@@ -134,8 +134,11 @@ class Revival(Creation):
 
     def _provisional_deadline(self) -> float:
         """Corrected once it runs; until then it may not outlive a failure by much."""
-        life_s = self._sandbox.record.timeout_s
-        return 0.0 if life_s is None else time.time() + AGENT_STARTS_S + life_s
+        return self._deadline_in(self._sandbox.record.timeout_s)
+
+    def _deadline_in(self, life_s: float | None) -> float:
+        pauses = self._sandbox.record.on_timeout is OnTimeout.PAUSE
+        return 0.0 if life_s is None or pauses else time.time() + AGENT_STARTS_S + life_s
 
 
 class Resumption(Revival):
@@ -183,7 +186,7 @@ class Resumption(Revival):
         await self._context.parts.make_disk(disk, self._sandbox.record.disk_mib)
 
     def _provisional_deadline(self) -> float:
-        return 0.0 if self._life_s is None else time.time() + AGENT_STARTS_S + self._life_s
+        return self._deadline_in(self._life_s)
 
     async def _be_running(self) -> None:
         """From the moment that this is on record it runs, and what was saved is history."""

@@ -14,11 +14,12 @@ import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypedDict
 from urllib.parse import unquote
 
 from tupper.core.backend import Isolation, Mount
 from tupper.core.errors import InvalidArgument, TupperError
-from tupper.core.lifecycle import State
+from tupper.core.lifecycle import OnTimeout, State
 from tupper.core.sandbox import CreateRequest, PortRequest, SandboxRecord
 from tupper.protocol.fields import Fields
 from tupper.protocol.reference import names_host_files
@@ -31,7 +32,7 @@ V1_TIMEOUT_S = 15.0
 V2_TIMEOUT_S = 300.0
 
 # Keys of create that this tupper cannot honour. Ignoring one would be a silent lie.
-_NOT_YET = ("iam", "volumeMounts", "autoPause")
+_NOT_YET = ("iam", "volumeMounts")
 _NETWORK_NOT_YET = ("rules", "egressProxy", "maskRequestHost", "dnsServers", "httpsPorts")
 
 
@@ -83,7 +84,33 @@ def create_request(body: Fields, *, default_timeout_s: float) -> CreateRequest:
         backend_options=(ours.child("backendOptions") or Fields({})).values,
         owner_pid=ours.whole("ownerPid") or 0,
         owner_start_ticks=ours.whole("ownerStart") or 0,
+        **_lifecycle(body),
     )
+
+
+class Lifecycle(TypedDict):
+    """What happens when a sandbox's time is over."""
+
+    on_timeout: OnTimeout
+    pause_memory: bool
+    auto_resume: bool
+
+
+def _lifecycle(body: Fields) -> Lifecycle:
+    """The keys of create that decide on the end of a sandbox's time.
+
+    Raises:
+        InvalidArgument: they contradict each other, as E2B has it.
+    """
+    pauses = body.flag("autoPause") is True
+    memory = body.flag("autoPauseMemory") is not False
+    resumes = (body.child("autoResume") or Fields({})).flag("enabled") is True
+    if not memory and not pauses:
+        raise InvalidArgument("autoPauseMemory needs autoPause")
+    if not memory and resumes:
+        raise InvalidArgument("autoResume needs a pause that keeps the memory")
+    action = OnTimeout.PAUSE if pauses else OnTimeout.KILL
+    return {"on_timeout": action, "pause_memory": memory, "auto_resume": resumes}
 
 
 def parse_network(body: Fields) -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
@@ -139,9 +166,6 @@ def needs_local_caller(request: CreateRequest) -> str:
 
 def _refuse_unknown(body: Fields) -> None:
     asked = [key for key in _NOT_YET if body.values.get(key)]
-    resume = body.child("autoResume")
-    if resume is not None and resume.flag("enabled"):
-        asked.append("autoResume")
     if asked:
         raise NotYet(f"this tupper does not support {', '.join(asked)}")
     _refuse_of_network(body.child("network") or Fields({}), prefix="network.")
