@@ -60,9 +60,9 @@ async def mend_running(context: Context, watch: Watch, sandbox: Sandbox) -> None
             return
         try:
             if doing == "pause":
-                await undo_pause(context, watch, sandbox)
+                await undo_pause(context, watch, sandbox, is_held=False)
             elif doing:
-                await let_go(context, watch, sandbox)
+                await let_go(context, watch, sandbox, is_held=False)
                 sandbox.change(doing="")
                 await context.store.save(sandbox.record)
             else:

@@ -35,6 +35,7 @@ from tupper.engine.creation import etc_files, hostname_of, remove_tree
 from tupper.engine.ending import attachment_from_json, detach, release
 from tupper.engine.record import render_saved
 from tupper.engine.sandbox import OK, UNREACHABLE, Sandbox
+from tupper.engine.together import unless_ended
 from tupper.engine.watch import Watch
 
 SAVED = "saved"
@@ -45,6 +46,7 @@ FACTS = "tupper.json"
 _LEASE_S = 60.0
 _HOLD_S = 10.0
 _BACK_S = 30.0
+_ASK_S = 1.0
 
 
 async def check_saves(context: Context, sandbox: Sandbox, operation: str) -> None:
@@ -76,9 +78,11 @@ async def pause(context: Context, watch: Watch, sandbox: Sandbox) -> None:
     facts = saved_facts(sandbox.record)
     sandbox.change(doing="pause")
     await context.store.save(sandbox.record)
+    is_held = False
     try:
         sandbox.abort_streams()
         await _hold(sandbox)
+        is_held = True
         await machine.pause()
         snapshot = await machine.snapshot(await fresh(directory / SAVING))
         facts = await complete(facts, snapshot, directory / SAVING, durable=True)
@@ -87,7 +91,7 @@ async def pause(context: Context, watch: Watch, sandbox: Sandbox) -> None:
         await asyncio.to_thread(sync_directory, directory)
         await _commit_pause(context, sandbox, facts)
     except BaseException:
-        await asyncio.shield(undo_pause(context, watch, sandbox))
+        await asyncio.shield(undo_pause(context, watch, sandbox, is_held=is_held))
         raise
     await take_down(context, watch, sandbox)
     took_s = time.monotonic() - began
@@ -128,13 +132,13 @@ async def take_down(context: Context, watch: Watch, sandbox: Sandbox) -> None:
         await context.store.save(sandbox.record)  # the next start does it again if this is lost
 
 
-async def undo_pause(context: Context, watch: Watch, sandbox: Sandbox) -> None:
+async def undo_pause(context: Context, watch: Watch, sandbox: Sandbox, *, is_held: bool) -> None:
     """Let a sandbox go on whose pause failed. Whatever fails is logged."""
     directory = context.directory(sandbox.id)
     if sandbox.machine is not None:
         with contextlib.suppress(TupperError, OSError):
             await sandbox.machine.resume()
-    await let_go(context, watch, sandbox)
+    await let_go(context, watch, sandbox, is_held=is_held)
     await remove_tree(directory / SAVING)
     await remove_tree(directory / SAVED)
     sandbox.change(state=State.RUNNING, doing="", saved=None, paused_at=0.0)
@@ -162,12 +166,14 @@ async def snapshot_into(
     await fresh(directory)
     sandbox.change(doing="snapshot")
     await context.store.save(sandbox.record)
+    is_held = False
     try:
-        await _hold(sandbox)
         try:
+            await _hold(sandbox)
+            is_held = True
             snapshot = await machine.snapshot(directory)
         finally:
-            await asyncio.shield(let_go(context, watch, sandbox))
+            await asyncio.shield(let_go(context, watch, sandbox, is_held=is_held))
         facts = await complete(facts, snapshot, directory, durable=durable)
     except BaseException:
         await asyncio.shield(remove_tree(directory))
@@ -206,25 +212,47 @@ async def _hold(sandbox: Sandbox) -> None:
         raise MachineUnreachable(f"the agent of sandbox {sandbox.id} does not answer") from error
 
 
-async def let_go(context: Context, watch: Watch, sandbox: Sandbox) -> None:
-    """Wake a held agent and reach it again. A silent one is ``unreachable``, as ever."""
-    machine, address = sandbox.machine, sandbox.record.agent
+async def let_go(context: Context, watch: Watch, sandbox: Sandbox, *, is_held: bool) -> None:
+    """Wake a held agent and reach it again. A silent one is ``unreachable``, as ever.
+
+    Args:
+        context, watch: of the engine.
+        sandbox: whose agent.
+        is_held: whether it is known to be held; else it may be listening all the time.
+    """
+    machine = sandbox.machine
     try:
-        if machine is None or address is None:
-            return
-        async with asyncio.timeout(_BACK_S):
-            await machine.wake()
-            if machine.agent.kind == "unix":
-                private = context.socket(sandbox.id)
-                await context.parts.claim(Path(machine.agent.path), private, _BACK_S)
-            await sandbox.agent.health()
-        sandbox.health = OK
+        if machine is not None:
+            back = _reach_again(context, sandbox, machine, is_held=is_held)
+            what = f"the return of the agent in sandbox {sandbox.id}"
+            await unless_ended(machine, back, timeout_s=_BACK_S, what=what)
+            sandbox.health = OK
     except (TupperError, OSError, TimeoutError) as error:
         sandbox.health = UNREACHABLE
         problem("hold.not_back", sandbox=sandbox.id, message=str(error))
     finally:
         sandbox.steady.set()
         watch.reschedule(sandbox)  # the hold made the agent forget its deadline
+
+
+async def _reach_again(
+    context: Context, sandbox: Sandbox, machine: Machine, *, is_held: bool
+) -> None:
+    """Wake the agent, and take its new socket if it has one."""
+    await machine.wake()
+    path = Path(machine.agent.path)
+    if machine.agent.kind == "unix" and (is_held or not await _answers(sandbox, path)):
+        await context.parts.claim(path, context.socket(sandbox.id), _BACK_S)
+    await sandbox.agent.health()
+
+
+async def _answers(sandbox: Sandbox, path: Path) -> bool:
+    """Whether the agent answers where it did, without a new socket."""
+    with contextlib.suppress(TupperError, OSError, TimeoutError):
+        async with asyncio.timeout(_ASK_S):
+            await sandbox.agent.health()
+            return not await asyncio.to_thread(os.path.lexists, path)
+    return False
 
 
 def _machine_of(sandbox: Sandbox) -> Machine:

@@ -52,11 +52,9 @@ def test_timeout_absent_is_the_default_and_null_is_never():
 @pytest.mark.parametrize(
     "body",
     [
-        {"autoPause": True},
         {"volumeMounts": [{"name": "a", "path": "/b"}]},
         {"network": {"rules": {"a": []}}},
         {"network": {"allowPublicTraffic": False}},
-        {"autoResume": {"enabled": True}},
         {"iam": {"tokens": {}}},
     ],
 )
