@@ -42,6 +42,8 @@ def prepare_home(home, *, keep):
     kept.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (kept / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        for store in (kept / "home").glob("tupper.db*"):
+            store.unlink()  # another version's; nothing of it is kept
         reason = _set_up(kept / "home", cache)
         if not reason:
             link_home(kept / "home", home)

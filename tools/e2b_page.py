@@ -99,7 +99,7 @@ def _absent(records: Any) -> list[str]:
         "",
         "So do, on `create`: `lifecycle` with `pause` or `auto_resume`, `iam`, `mcp`,",
         "`volume_mounts`, and of `network`: domains in `allow_out`, `rules`, `egress_proxy`,",
-        "`dns_servers`, `https_ports`, `mask_request_host`, `allow_public_traffic=False`.",
+        "`dns_servers`.",
         "",
         "Names of the newest `e2b` package that `tupper` does not have: "
         + ", ".join(f"`{name}`" for name in names)

@@ -308,6 +308,9 @@ class Machine(abc.ABC):
             grace_s: how long processes inside may take after SIGTERM; 0 for none.
         """
 
+    def agent_answered(self) -> None:  # noqa: B027 - most have nothing to do
+        """Hear that the agent has answered, while it is still alone inside. Must not block."""
+
     async def usage(self) -> Usage:
         """What the machine uses now."""
         return Usage()

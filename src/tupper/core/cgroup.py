@@ -138,15 +138,7 @@ class Cgroup:
         """Set the limits."""
         memory, cpu = self.paths[0], self._with("cpu.max", "cpu.cfs_quota_us")
         if limits.memory_bytes is not None:
-            name = "memory.max" if self.version == 2 else "memory.limit_in_bytes"
-            (memory / name).write_text(str(limits.memory_bytes))
-            swap, value = (
-                ("memory.swap.max", 0)
-                if self.version == 2
-                else ("memory.memsw.limit_in_bytes", limits.memory_bytes)
-            )
-            if (memory / swap).exists():  # absent where the kernel does not account swap
-                (memory / swap).write_text(str(value))
+            _limit_memory(memory, self.version, limits.memory_bytes)
         if limits.cpus is not None and cpu is not None:
             quota = max(1000, round(limits.cpus * _PERIOD_US))
             if self.version == 2:
@@ -213,10 +205,8 @@ class Cgroup:
 
     def memory_bytes(self) -> int:
         """What is charged to the group now."""
-        for name in ("memory.current", "memory.usage_in_bytes"):
-            with contextlib.suppress(OSError, ValueError):
-                return int((self.paths[0] / name).read_text())
-        return 0
+        files = [self.paths[0] / name for name in ("memory.current", "memory.usage_in_bytes")]
+        return max(map(_number, files))
 
     def cpu_s(self) -> float:
         """Seconds of CPU that its processes have used."""
@@ -224,6 +214,27 @@ class Cgroup:
             with contextlib.suppress(OSError, ValueError):
                 return int((path / "cpuacct.usage").read_text()) / 1e9
         return _keyed_number(self.paths[0], ("cpu.stat",), "usage_usec") / 1e6
+
+
+def _limit_memory(group: Path, version: int, limit: int) -> None:
+    if version == 2:
+        (group / "memory.max").write_text(str(limit))
+        names = ["memory.swap.max"]
+        value = 0
+    else:  # memory may never exceed memory and swap, so the order is not the same both ways
+        names = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"]
+        if _number(group / names[0]) < limit:
+            names.reverse()
+        value = limit
+    for name in names:
+        if (group / name).exists():  # absent where the kernel does not account swap
+            (group / name).write_text(str(value))
+
+
+def _number(file: Path) -> int:
+    with contextlib.suppress(OSError, ValueError):
+        return int(file.read_text())
+    return 0
 
 
 def _delegate(directories: Iterable[Path]) -> None:

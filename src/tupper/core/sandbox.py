@@ -28,6 +28,27 @@ class PortRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Ingress:
+    """How requests from outside reach the ports inside; the agent's own port is never meant.
+
+    Args:
+        is_public: whether anybody may; else a request must bring the sandbox's traffic token.
+        request_host: what services inside see as ``Host``; ``${PORT}`` stands for the port. Empty
+            for what the client sent.
+        https_ports: ports inside that speak TLS.
+    """
+
+    is_public: bool = True
+    request_host: str = ""
+    https_ports: tuple[int, ...] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether bytes that go straight to a port inside are what this asks for."""
+        return self.is_public and not self.request_host and not self.https_ports
+
+
+@dataclass(frozen=True, slots=True)
 class CreateRequest:
     """What a new sandbox shall be. None and empty mean the setting or the image's own value.
 
@@ -48,11 +69,13 @@ class CreateRequest:
         allow_internet: whether the internet can be reached.
         allow_out, deny_out: more rules, CIDRs.
         allow_host_ports: ports of the host's loopback that the guest may reach.
+        ingress: how its ports are reached through the edge.
         backend_options: checked by the backend.
         owner_pid, owner_start_ticks: the process that the sandbox is bound to; 0 for none.
         on_timeout: what happens when its time is over.
         pause_memory: whether that pause keeps processes and memory, or files only.
         auto_resume: whether a connection to a port of the paused sandbox resumes it.
+        owner_key: the id of the API key that it belongs to; empty for the machine's own user.
     """
 
     template: str = "base"
@@ -76,12 +99,14 @@ class CreateRequest:
     allow_out: tuple[str, ...] = ()
     deny_out: tuple[str, ...] = ()
     allow_host_ports: tuple[int, ...] = ()
+    ingress: Ingress = field(default_factory=Ingress)
     backend_options: Mapping[str, object] = field(default_factory=dict[str, object])
     owner_pid: int = 0
     owner_start_ticks: int = 0
     on_timeout: OnTimeout = OnTimeout.KILL
     pause_memory: bool = True
     auto_resume: bool = False
+    owner_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +136,9 @@ class SandboxRecord:
         agent: where the agent's socket was moved to; None until then.
         attachment: the network's own facts, for taking it down.
         owner_pid, owner_start_ticks: the process it is bound to; 0 for none.
+        owner_key: the id of the API key that it belongs to; empty for the machine's own user.
+        ingress: how its ports are reached through the edge.
+        traffic_token: what a request to its ports must bring if they are not public.
         boot_id: of the host, when it was made.
         started_by: version of tupper.
         end_reason, end_detail, last_words: why it ended.
@@ -155,6 +183,9 @@ class SandboxRecord:
     attachment: Mapping[str, object] | None = None
     owner_pid: int = 0
     owner_start_ticks: int = 0
+    owner_key: str = ""
+    ingress: Ingress = field(default_factory=Ingress)
+    traffic_token: str = ""
     boot_id: str = ""
     started_by: str = ""
     end_reason: EndReason | None = None

@@ -49,6 +49,7 @@ class SnapshotRecord:
         cpus, memory_mib, disk_mib, pids: its limits.
         allow_internet, allow_out, deny_out: what it could reach.
         created_at: unix seconds.
+        owner_key: the id of the API key that it belongs to; empty for the machine's own user.
     """
 
     id: str
@@ -66,3 +67,4 @@ class SnapshotRecord:
     allow_out: tuple[str, ...] = ()
     deny_out: tuple[str, ...] = ()
     created_at: float = 0.0
+    owner_key: str = ""

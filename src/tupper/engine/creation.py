@@ -271,6 +271,7 @@ class Creation:
         client = context.parts.agent(address, self._first_token())
         later(undo, client.close)
         await client.health()
+        machine.agent_answered()
         await self._introduce(client)
         sandbox.client = client
         sandbox.change(agent=address)

@@ -274,14 +274,21 @@ class Engine:
 
     # Looking.
 
-    def _find(self, reference: str) -> Sandbox:
-        """By id, name, an id with a client's suffix, or a unique beginning of an id."""
+    def _find(self, reference: str, owner_key: str | None = None) -> Sandbox:
+        """By id, name, an id with a client's suffix, or a unique beginning of an id.
+
+        Args:
+            reference: which.
+            owner_key: only one of this API key's; None for anybody's.
+        """
         sandboxes = self._context.sandboxes
+        if owner_key is not None:
+            sandboxes = {k: s for k, s in sandboxes.items() if s.record.owner_key == owner_key}
         if sandbox := sandboxes.get(reference):
             return sandbox
         named = [s for s in sandboxes.values() if s.record.name == reference]
         if named:
-            return named[0]
+            return min(named, key=lambda sandbox: sandbox.record.owner_key)  # the user's own first
         head = reference.split("-", 1)[0]
         if is_sandbox_id(head):
             if sandbox := sandboxes.get(head):
@@ -306,6 +313,25 @@ class Engine:
         if not sandbox.is_running and not sandbox.is_paused:
             raise SandboxNotFound(f"sandbox {reference!r} is not running")
         return sandbox
+
+    async def resolve(self, reference: str, owner_key: str) -> str:
+        """The id of an API key's own sandbox, living or ended.
+
+        Raises:
+            SandboxNotFound: the key has none of that name; somebody else may.
+        """
+        try:
+            return self._find(reference, owner_key).id
+        except SandboxNotFound:
+            record = await self._context.store.find_ended(reference, owner_key=owner_key)
+            if record is None:
+                raise
+            return record.id
+
+    def record(self, sandbox_id: str) -> SandboxRecord | None:
+        """The record of a sandbox that lives, by its id."""
+        sandbox = self._context.sandboxes.get(sandbox_id)
+        return sandbox.record if sandbox is not None else None
 
     async def get(self, reference: str, *, ended: bool = False) -> SandboxRecord:
         """A sandbox's record; with ``ended`` also that of one that ended within a day."""
@@ -457,18 +483,32 @@ class Engine:
 
         return await self._steadily(work())
 
-    async def list_snapshots(self, *, sandbox: str = "", name: str = "") -> list[SnapshotRecord]:
-        """The snapshots of a sandbox, or with an id or a name, or all; the newest first."""
-        return list_snapshots(self._context, sandbox=sandbox, name=name)
+    async def list_snapshots(
+        self, *, sandbox: str = "", name: str = "", owner_key: str | None = None
+    ) -> list[SnapshotRecord]:
+        """The snapshots of a sandbox, or with an id or a name, or all; the newest first.
 
-    async def remove_snapshot(self, reference: str) -> None:
-        """Remove a snapshot. Sandboxes that were started from it go on."""
-        await self._steadily(remove_snapshot(self._context, reference))
+        Args:
+            sandbox: id of the sandbox.
+            name: id or name, with or without a tag.
+            owner_key: only those of this API key; None for everybody's.
+        """
+        return list_snapshots(self._context, sandbox=sandbox, name=name, owner_key=owner_key)
+
+    async def remove_snapshot(self, reference: str, *, owner_key: str | None = None) -> None:
+        """Remove a snapshot. Sandboxes that were started from it go on.
+
+        Raises:
+            SnapshotNotFound: there is none, or none of this API key.
+            Conflict: a sandbox is being started from it.
+        """
+        await self._steadily(remove_snapshot(self._context, reference, owner_key))
 
     async def _snapshot_for(self, request: CreateRequest) -> SnapshotRecord | None:
         """The snapshot that a request names as its template, if no template has that name."""
-        found = [] if request.image else list_snapshots(self._context, name=request.template)
-        if not found:
+        owner = request.owner_key or None
+        found = list_snapshots(self._context, name=request.template, owner_key=owner)
+        if request.image or not found:
             return None
         if is_snapshot_id(request.template.partition(":")[0]):
             return found[0]
@@ -591,10 +631,16 @@ class Engine:
 
         Raises:
             AlreadyExists: the host's port is taken.
+            Conflict: the sandbox's ports are private.
         """
         check_port(port)
         check_port(host_port, least=0)
         sandbox = self._find_running(reference)
+        if not sandbox.record.ingress.is_public:
+            raise Conflict(
+                f"the ports of sandbox {sandbox.id} are private, and one published on the host "
+                "asks for no token"
+            )
         async with sandbox.lock:
             self._check_alive(sandbox, reference)
             number = await publish(sandbox, self._context.parts, port, host_port)

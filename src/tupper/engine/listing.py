@@ -20,6 +20,7 @@ class Query:
         started_after: at or after this time, unix seconds.
         ascending: oldest first.
         limit: the most on one page.
+        owner_key: belongs to this API key; None for anybody's.
         after: (started at, id) of the last one on the page before.
     """
 
@@ -29,6 +30,7 @@ class Query:
     started_after: float = 0.0
     ascending: bool = False
     limit: int = 100
+    owner_key: str | None = None
     after: tuple[float, str] | None = None
 
 
@@ -60,6 +62,7 @@ def select_page(records: Iterable[SandboxRecord], query: Query) -> Page:
 def _matches(record: SandboxRecord, query: Query) -> bool:
     return (
         record.state in query.states
+        and query.owner_key in (None, record.owner_key)
         and record.started_at >= query.started_after
         and query.template in ("", record.template, record.image)
         and all(record.metadata.get(key) == value for key, value in query.metadata.items())

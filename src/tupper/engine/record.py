@@ -9,7 +9,7 @@ from typing import Any
 
 from tupper.core.backend import AgentAddress, MachineRecord, Mount
 from tupper.core.lifecycle import EndReason, OnTimeout, State
-from tupper.core.sandbox import SandboxRecord
+from tupper.core.sandbox import Ingress, SandboxRecord
 from tupper.core.snapshot import Saved, SnapshotRecord
 from tupper.protocol.fields import Fields, parse_object
 
@@ -46,6 +46,7 @@ def parse_record(text: str) -> SandboxRecord:
         allow_out=f.texts("allow_out"),
         deny_out=f.texts("deny_out"),
         allow_host_ports=f.wholes("allow_host_ports"),
+        ingress=_ingress(f.child("ingress") or Fields({})),
         machine=_machine(machine) if machine else None,
         agent=_address(agent) if agent else None,
         attachment=attachment.values if attachment else None,
@@ -60,11 +61,9 @@ def parse_record(text: str) -> SandboxRecord:
 def parse_snapshot(text: str) -> SnapshotRecord:
     """The snapshot of a JSON text that :func:`render_record` wrote."""
     f = parse_object(text)
-    texts = {
-        name: f.text(name) for name in ("id", "name", "tag", "sandbox_id", "template", "image")
-    }
+    names = ("id", "name", "tag", "sandbox_id", "template", "image", "owner_key")
     return SnapshotRecord(
-        **texts,
+        **{name: f.text(name) for name in names},
         saved=_saved(f.child("saved") or Fields({})),
         cpus=f.number("cpus") or 0.0,
         memory_mib=f.whole("memory_mib") or 0,
@@ -104,6 +103,7 @@ _TEXTS = (
     "id", "token", "name", "template", "image", "rootfs_digest", "backend", "isolation",
     "mechanism", "kernel", "boot_id", "started_by", "end_detail", "last_words", "purpose",
     "doing", "agent_digest",
+    "owner_key", "traffic_token",
 )  # fmt: skip
 _WHOLES = ("memory_mib", "disk_mib", "pids", "owner_pid", "owner_start_ticks")
 
@@ -111,6 +111,12 @@ _WHOLES = ("memory_mib", "disk_mib", "pids", "owner_pid", "owner_start_ticks")
 def _ports(f: Fields) -> dict[int, int]:
     ports = f.child("ports") or Fields({})
     return {int(guest): ports.whole(guest) or 0 for guest in ports.values}
+
+
+def _ingress(f: Fields) -> Ingress:
+    return Ingress(
+        f.flag("is_public") is not False, f.text("request_host"), f.wholes("https_ports")
+    )
 
 
 def _mount(f: Fields) -> Mount:

@@ -19,6 +19,7 @@ MIN_PIDS = 16
 MIN_CPUS = 0.05
 _MAX_METADATA = 64 * 1024
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+_HOST = re.compile(r"(?:[A-Za-z0-9._:\[\]-]|\$\{PORT\}){0,255}")
 _VARIABLE = re.compile(r"[^=\0]+")
 _RESERVED = ("/proc", "/sys", "/dev", "/run/tupper")
 
@@ -88,7 +89,23 @@ def check_request(
         check_port(port)
     for port in (p.host for p in request.ports):
         check_port(port, least=0)
+    _check_ingress(request)
     return replace(request, mounts=_check_mounts(request.mounts, own))
+
+
+def _check_ingress(request: CreateRequest) -> None:
+    for port in request.ingress.https_ports:
+        check_port(port)
+    if not _HOST.fullmatch(request.ingress.request_host):
+        raise InvalidArgument(
+            f"{request.ingress.request_host[:80]!r} cannot be the name of a host",
+            hint="a name or address, perhaps with ':' and a port or '${PORT}'",
+        )
+    if request.ports and not request.ingress.is_public:
+        raise InvalidArgument(
+            "ports published on the host ask for no token, so the sandbox's cannot be private",
+            hint="leave the ports out: the server's own address leads to them with the token",
+        )
 
 
 def check_timeout(timeout_s: float | None, settings: Settings) -> None:

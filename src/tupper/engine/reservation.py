@@ -62,6 +62,9 @@ def reserve(context: Context, request: CreateRequest) -> tuple[Sandbox, CreateRe
         on_timeout=request.on_timeout,
         pause_memory=request.pause_memory,
         auto_resume=request.auto_resume,
+        owner_key=request.owner_key,
+        ingress=request.ingress,
+        traffic_token="" if request.ingress.is_public else new_token(),
         boot_id=context.boot_id,
         started_by=VERSION,
     )
@@ -72,7 +75,9 @@ def reserve(context: Context, request: CreateRequest) -> tuple[Sandbox, CreateRe
 
 def _check_room(context: Context, request: CreateRequest) -> None:
     settings = context.settings
-    if request.name and any(s.record.name == request.name for s in context.sandboxes.values()):
+    wanted = (request.owner_key, request.name)
+    taken = ((s.record.owner_key, s.record.name) for s in context.sandboxes.values())
+    if request.name and wanted in taken:
         raise AlreadyExists(f"a sandbox named {request.name!r} exists")
     check_capacity(context)
     free_mib = shutil.disk_usage(context.paths.data).free // _MIB

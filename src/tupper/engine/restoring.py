@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tupper.core.backend import Backend, Capability, Machine, MachinePlan, Probe, Snapshot
 from tupper.core.errors import ImageNotFound, Unsupported
+from tupper.core.ids import new_token
 from tupper.core.lifecycle import OnTimeout, State
 from tupper.core.log import problem
 from tupper.core.sandbox import CreateRequest, PortRequest, SandboxRecord
@@ -230,6 +231,9 @@ def inherit(record: SandboxRecord, source: SandboxRecord) -> SandboxRecord:
         on_timeout=source.on_timeout,
         pause_memory=source.pause_memory,
         auto_resume=source.auto_resume,
+        owner_key=source.owner_key,
+        ingress=source.ingress,
+        traffic_token="" if source.ingress.is_public else new_token(),
     )
 
 

@@ -65,6 +65,7 @@ async def keep_snapshot(
         allow_out=source.allow_out,
         deny_out=source.deny_out,
         created_at=round(time.time(), 6),
+        owner_key=source.owner_key,
     )
     await context.store.save_snapshot(record)
     context.kept[snapshot_id] = record
@@ -94,38 +95,48 @@ def parse_name(text: str) -> tuple[str, str]:
     return name, tag
 
 
-def find_snapshot(context: Context, reference: str) -> SnapshotRecord:
+def find_snapshot(context: Context, reference: str, owner_key: str | None) -> SnapshotRecord:
     """By id or name, each with or without a tag. Of several the newest.
 
     Raises:
         SnapshotNotFound: there is none.
     """
-    found = list_snapshots(context, name=reference)
+    found = list_snapshots(context, name=reference, owner_key=owner_key)
     if not found:
         raise SnapshotNotFound(f"snapshot {reference!r} was not found")
     return found[0]
 
 
-def list_snapshots(context: Context, *, sandbox: str = "", name: str = "") -> list[SnapshotRecord]:
-    """The snapshots of a sandbox, or with an id or a name, or all; the newest first."""
+def list_snapshots(
+    context: Context, *, sandbox: str = "", name: str = "", owner_key: str | None = None
+) -> list[SnapshotRecord]:
+    """The snapshots of a sandbox, or with an id or a name, or all; the newest first.
+
+    Args:
+        context: of the engine.
+        sandbox: id of the sandbox.
+        name: id or name, with or without a tag.
+        owner_key: only those of this API key; None for everybody's.
+    """
     head, _, tag = name.rpartition("/")[2].partition(":")
     newest_first = sorted(context.kept.values(), key=lambda r: (-r.created_at, r.id))
     return [
         record
         for record in newest_first
         if sandbox in ("", record.sandbox_id)
+        and owner_key in (None, record.owner_key)
         and (not name or (head in (record.id, record.name) and tag in ("", record.tag)))
     ]
 
 
-async def remove_snapshot(context: Context, reference: str) -> None:
+async def remove_snapshot(context: Context, reference: str, owner_key: str | None) -> None:
     """Remove a snapshot. Sandboxes that were started from it do not need it.
 
     Raises:
         SnapshotNotFound: there is none.
         Conflict: a sandbox is being started from it.
     """
-    record = find_snapshot(context, reference)
+    record = find_snapshot(context, reference, owner_key)
     if context.snapshot_uses.get(record.id):
         raise Conflict(f"a sandbox is being started from snapshot {record.id}")
     await context.store.forget_snapshot(record.id)

@@ -138,10 +138,23 @@ class Store:
         where = "state = 'ended' ORDER BY ended_at DESC LIMIT ?"
         return await self._call(self._select, where, (limit,))
 
-    async def find_ended(self, id_or_name: str) -> SandboxRecord | None:
-        """The ended sandbox of this id, or the latest of this name."""
-        where = "state = 'ended' AND (id = ? OR name = ?) ORDER BY ended_at DESC LIMIT 1"
-        found = await self._call(self._select, where, (id_or_name, id_or_name))
+    async def find_ended(
+        self, id_or_name: str, *, owner_key: str | None = None
+    ) -> SandboxRecord | None:
+        """The ended sandbox of this id, or the latest of this name.
+
+        Args:
+            id_or_name: which.
+            owner_key: only one of this API key's; None for anybody's.
+        """
+        where = "state = 'ended' AND (id = ? OR name = ? OR name LIKE '%/' || ?) "
+        found = [
+            record
+            for record in await self._call(
+                self._select, where + "ORDER BY ended_at DESC", (id_or_name,) * 3
+            )
+            if id_or_name in (record.id, record.name) and owner_key in (None, record.owner_key)
+        ]
         return found[0] if found else None
 
     async def forget_ended(self, before: float) -> int:
@@ -264,8 +277,10 @@ class Store:
 
 def _row(record: SandboxRecord) -> tuple[object, ...]:
     state = str(State(record.state))
+    # Names are unique for each owner. No name has a slash.
+    name = f"{record.owner_key}/{record.name}" if record.name and record.owner_key else record.name
     return (
-        record.id, record.name, state, record.created_at, record.ended_at, render_record(record),
+        record.id, name, state, record.created_at, record.ended_at, render_record(record),
     )  # fmt: skip
 
 

@@ -11,7 +11,6 @@ import binascii
 import datetime as dt
 import hashlib
 import math
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypedDict
@@ -20,26 +19,24 @@ from urllib.parse import unquote
 from tupper.core.backend import Isolation, Mount
 from tupper.core.errors import InvalidArgument, TupperError
 from tupper.core.lifecycle import OnTimeout, State
-from tupper.core.sandbox import CreateRequest, PortRequest, SandboxRecord
+from tupper.core.sandbox import CreateRequest, Ingress, PortRequest, SandboxRecord
+from tupper.protocol.e2b_network import parse_ingress, parse_reach
 from tupper.protocol.fields import Fields
 from tupper.protocol.reference import names_host_files
+from tupper.protocol.unsupported import NotYet
 
 ENVD_VERSION = "0.6.13"
 ENVD_PORT = 49983
 CLIENT_ID = "local"
-ALL_TRAFFIC = "0.0.0.0/0"
 V1_TIMEOUT_S = 15.0
 V2_TIMEOUT_S = 300.0
 
 # Keys of create that this tupper cannot honour. Ignoring one would be a silent lie.
 _NOT_YET = ("iam", "volumeMounts")
-_NETWORK_NOT_YET = ("rules", "egressProxy", "maskRequestHost", "dnsServers", "httpsPorts")
-
-
-class NotYet(TupperError):
-    """E2B has it, this tupper does not."""
-
-    code = "unsupported"
+_KNOWN = (
+    "templateID", "timeout", "metadata", "envVars", "secure", "allow_internet_access", "autoPause",
+    "autoPauseMemory", "autoResume", "network", "iam", "mcp", "volumeMounts", "tupper",
+)  # fmt: skip
 
 
 def create_request(body: Fields, *, default_timeout_s: float) -> CreateRequest:
@@ -51,7 +48,8 @@ def create_request(body: Fields, *, default_timeout_s: float) -> CreateRequest:
     """
     _refuse_unknown(body)
     ours = body.child("tupper") or Fields({})
-    allow_out, deny_out = _reach(body.child("network") or Fields({}))
+    network = body.child("network") or Fields({})
+    allow_out, deny_out = parse_reach(network)
     internet = body.flag("allow_internet_access")
     level = ours.text("minIsolation")
     never = body.has("timeout") and body.values["timeout"] is None
@@ -81,6 +79,7 @@ def create_request(body: Fields, *, default_timeout_s: float) -> CreateRequest:
         allow_out=allow_out,
         deny_out=deny_out,
         allow_host_ports=ours.wholes("allowHostPorts"),
+        ingress=_ingress(network, body),
         backend_options=(ours.child("backendOptions") or Fields({})).values,
         owner_pid=ours.whole("ownerPid") or 0,
         owner_start_ticks=ours.whole("ownerStart") or 0,
@@ -113,44 +112,6 @@ def _lifecycle(body: Fields) -> Lifecycle:
     return {"on_timeout": action, "pause_memory": memory, "auto_resume": resumes}
 
 
-def parse_network(body: Fields) -> tuple[bool, tuple[str, ...], tuple[str, ...]]:
-    """What a sandbox may reach, of the body of a change: what it does not name is unrestricted.
-
-    Returns:
-        Whether the internet is open, what is allowed and what is denied.
-
-    Raises:
-        InvalidArgument, NotYet: as for create.
-    """
-    _refuse_of_network(body, prefix="")
-    allow_out, deny_out = _reach(body)
-    return body.flag("allow_internet_access") is not False, allow_out, deny_out
-
-
-def _reach(network: Fields) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The two lists. Names are told from addresses, because E2B has them and we do not yet."""
-    allow_out, deny_out = network.texts("allowOut"), network.texts("denyOut")
-    names = [text for text in allow_out if _is_name(text)]
-    if names and ALL_TRAFFIC not in deny_out:
-        raise InvalidArgument(
-            f"allowed domains need {ALL_TRAFFIC} (ALL_TRAFFIC) in the denied addresses"
-        )
-    if names:
-        raise NotYet(
-            f"this tupper does not support domains in allowOut ({names[0][:100]})",
-            hint="allow the addresses instead, as IPv4 or CIDR",
-        )
-    return allow_out, deny_out
-
-
-def _is_name(text: str) -> bool:
-    return ":" not in text and bool(_NAME.fullmatch(text))
-
-
-# A domain, perhaps with ``*.``: its last label has a letter, which no address has.
-_NAME = re.compile(r"(\*\.)?([A-Za-z0-9_-]+\.)*[A-Za-z0-9-]*[A-Za-z][A-Za-z0-9-]*\.?")
-
-
 def needs_local_caller(request: CreateRequest) -> str:
     """What in a request only a caller on this machine may ask for; empty if nothing."""
     if request.mounts:
@@ -164,17 +125,16 @@ def needs_local_caller(request: CreateRequest) -> str:
     return ""
 
 
+def _ingress(network: Fields, body: Fields) -> Ingress:
+    ingress = parse_ingress(network)
+    if not ingress.is_public and body.flag("secure") is False:
+        raise InvalidArgument("network.allowPublicTraffic=false needs a secure sandbox")
+    return ingress
+
+
 def _refuse_unknown(body: Fields) -> None:
+    body.refuse_unknown(_KNOWN)
     asked = [key for key in _NOT_YET if body.values.get(key)]
-    if asked:
-        raise NotYet(f"this tupper does not support {', '.join(asked)}")
-    _refuse_of_network(body.child("network") or Fields({}), prefix="network.")
-
-
-def _refuse_of_network(network: Fields, *, prefix: str) -> None:
-    asked = [prefix + key for key in _NETWORK_NOT_YET if network.values.get(key)]
-    if network.flag("allowPublicTraffic") is False:
-        asked.append(f"{prefix}allowPublicTraffic=false")
     if asked:
         raise NotYet(f"this tupper does not support {', '.join(asked)}")
 
@@ -203,7 +163,7 @@ def render_sandbox(
         "clientID": CLIENT_ID,
         "envdVersion": ENVD_VERSION,
         "envdAccessToken": record.token,
-        "trafficAccessToken": None,
+        "trafficAccessToken": record.traffic_token or None,
         "domain": domain,
         "tupper": render_extension(record, health=health, local=local),
     }
@@ -221,6 +181,7 @@ def render_detail(
         network["allowOut"] = list(record.allow_out)
     if record.deny_out:
         network["denyOut"] = list(record.deny_out)
+    network |= _render_ingress(record.ingress)
     out = render_listed(record, health=health, local=local) | {
         "envdAccessToken": record.token,
         "allowInternetAccess": record.allow_internet,
@@ -232,6 +193,17 @@ def render_detail(
         out["envdUnresponsiveAtPause"] = False
     if network:
         out["network"] = network
+    return out
+
+
+def _render_ingress(ingress: Ingress) -> dict[str, object]:
+    out: dict[str, object] = {}
+    if not ingress.is_public:
+        out["allowPublicTraffic"] = False
+    if ingress.request_host:
+        out["maskRequestHost"] = ingress.request_host
+    if ingress.https_ports:
+        out["httpsPorts"] = list(ingress.https_ports)
     return out
 
 
@@ -288,6 +260,7 @@ def render_extension(record: SandboxRecord, *, health: str, local: bool) -> dict
         "startedBy": record.started_by,
         "pausedAt": record.paused_at or None,
         "savedBytes": record.saved.size_bytes if record.saved is not None else None,
+        "plainPorts": record.ingress.is_plain,
     }
     if local and record.agent is not None and record.state is State.RUNNING:
         out["agent"] = record.agent.as_json()

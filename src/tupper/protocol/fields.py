@@ -6,9 +6,10 @@ default; a value of another type is an :class:`~tupper.core.errors.InvalidArgume
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TypeVar, cast
 
 from tupper.core.errors import InvalidArgument
@@ -28,7 +29,19 @@ def parse_object(raw: bytes | str) -> Fields:
         value: object = json.loads(raw)
     except (ValueError, RecursionError) as error:
         raise InvalidArgument(f"the body is not JSON: {error}") from error
+    _refuse_half_characters(value, raw)
     return Fields.of(value, "the body")
+
+
+def _refuse_half_characters(value: object, raw: bytes | str) -> None:
+    r"""Refuse ``"\ud800"`` alone: JSON can write it, and nothing else can take it."""
+    text = raw if isinstance(raw, str) else raw.decode("latin-1")
+    if "\\u" not in text:
+        return
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgument("the body has half of a character, such as \\ud800") from error
 
 
 class Fields:
@@ -49,6 +62,20 @@ class Fields:
         if not isinstance(value, dict):
             raise InvalidArgument(f"{what} must be a JSON object, not {_kind(value)}")
         return cls(cast("dict[str, object]", value), where)
+
+    def refuse_unknown(self, known: Collection[str]) -> None:
+        """Refuse keys that nobody would look at: a wish that is ignored is a silent lie.
+
+        Raises:
+            InvalidArgument: naming the first.
+        """
+        for key in self.values:
+            if key not in known:
+                near = difflib.get_close_matches(key, known, 1)
+                raise InvalidArgument(
+                    f"{self._where}{key[:80]} is no known key",
+                    hint=f"did you mean {near[0]}?" if near else None,
+                )
 
     def has(self, key: str) -> bool:
         """Whether the key is there, null included."""

@@ -12,9 +12,9 @@ from starlette.types import Receive, Scope, Send
 
 from tupper.core.errors import Unauthenticated
 from tupper.engine import Engine
-from tupper.server import e2b, lifecycle, own, stock
+from tupper.server import commands, e2b, files, lifecycle, logs, own, stock
 from tupper.server.activity import Activity
-from tupper.server.auth import is_known
+from tupper.server.auth import find_key, given_secrets
 from tupper.server.http import failure, plain_failure
 from tupper.server.idempotency import Keys
 from tupper.server.links import Links
@@ -31,14 +31,16 @@ def make_app(
         leave: is set when a client asks the process to leave.
         background: whether `tupper serve` may take its place.
     """
+    # Ours first: E2B's unsupported routes are greedy.
+    modules = (own, stock, logs, commands, files, lifecycle, e2b)
     app = Starlette(
-        # Ours first: E2B's unsupported routes are greedy.
-        routes=[*own.routes(), *stock.routes(), *lifecycle.routes(), *e2b.routes()],
+        routes=[route for module in modules for route in module.routes()],
         exception_handlers={HTTPException: _refuse},
     )
     app.router.redirect_slashes = False
     app.state.engine = engine
     app.state.leave = leave
+    app.state.activity = activity
     app.state.idempotency = Keys()
     app.state.restart = False
     app.state.background = background
@@ -88,8 +90,10 @@ class Gatekeeper:
     async def _may_pass(self, scope: Scope) -> bool:
         if scope["state"].get("local") is True or scope["path"] == "/health":
             return True
-        given = [value for name, value in scope["headers"] if name == b"x-api-key"]
+        given = set(given_secrets(scope["headers"]))
         if len(given) != 1:
             return False
-        keys = await self._engine.store.keys()
-        return is_known(given[0].decode("latin-1"), keys)
+        key = find_key(given.pop(), await self._engine.store.keys())
+        if key is not None:
+            scope["state"]["key"] = key.id
+        return key is not None

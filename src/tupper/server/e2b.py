@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -10,11 +13,13 @@ from tupper.core.errors import InvalidArgument, PermissionDenied, SandboxNotFoun
 from tupper.core.lifecycle import State
 from tupper.core.sandbox import SandboxRecord
 from tupper.engine import Page, Query, Sample
-from tupper.protocol import e2b
+from tupper.protocol import e2b, plain
 from tupper.protocol.e2b import V1_TIMEOUT_S, V2_TIMEOUT_S
+from tupper.protocol.e2b_network import parse_change
 from tupper.server import idempotency
 from tupper.server.http import (
     answer,
+    caller_of,
     engine_of,
     guarded,
     is_local,
@@ -53,7 +58,7 @@ def routes() -> list[Route]:
 
 
 UNSUPPORTED = (
-    "/sandboxes/{id}/logs", "/v2/sandboxes/{id}/logs", "/templates", "/templates/{rest:path}",
+    "/templates", "/templates/{rest:path}",
     "/v2/templates", "/v2/templates/{rest:path}", "/v3/templates", "/v3/templates/{rest:path}",
     "/volumes", "/volumes/{rest:path}", "/secrets", "/secrets/{rest:path}",
 )  # fmt: skip
@@ -67,7 +72,7 @@ async def _unsupported(request: Request) -> Response:
 
 async def _health(request: Request) -> Response:
     del request
-    return nothing()
+    return answer({"status": "ok"})
 
 
 async def _create_v1(request: Request) -> Response:
@@ -80,17 +85,22 @@ async def _create_v2(request: Request) -> Response:
 
 async def _create(request: Request, default_timeout_s: float) -> Response:
     engine, body = engine_of(request), await read_body(request)
-    if "tupper" in body.values:
+    if plain.is_plain(body):
+        body = plain.expand(body)
+        default_timeout_s = engine.settings.default_timeout_s
+    elif "tupper" in body.values:
         default_timeout_s = engine.settings.default_timeout_s
     wanted = e2b.create_request(body, default_timeout_s=default_timeout_s)
     if not is_local(request) and (what := e2b.needs_local_caller(wanted)):
         raise PermissionDenied(f"{what} can be asked for only on the machine itself")
+    owner_key = caller_of(request) or ""
+    wanted = replace(wanted, owner_key=owner_key)
     given = request.headers.get("idempotency-key")
     if given is None:
         record = await while_connected(request, engine.create(wanted))
     else:
         keys = idempotency.keys_of(request)
-        with keys.claim(request.headers.get("x-api-key", ""), given, body.values) as claim:
+        with keys.claim(owner_key, given, body.values) as claim:
             if claim.record is None:
                 claim.record = await while_connected(request, engine.create(wanted))
             record = claim.record
@@ -160,7 +170,7 @@ async def _timeout(request: Request) -> Response:
 
 
 async def _network(request: Request) -> Response:
-    internet, allow_out, deny_out = e2b.parse_network(await read_body(request))
+    internet, (allow_out, deny_out) = parse_change(await read_body(request))
     await engine_of(request).update_network(
         param(request), allow_internet=internet, allow_out=allow_out, deny_out=deny_out
     )
@@ -181,6 +191,7 @@ async def _list_v1(request: Request) -> Response:
         frozenset({State.RUNNING}),
         e2b.parse_metadata_filter(request.query_params.get("metadata", "")),
         limit=10**6,
+        owner_key=caller_of(request),
     )
     return _page(request, await engine_of(request).page(query), ascending=False)
 
@@ -202,6 +213,7 @@ async def _list_v2(request: Request) -> Response:
         started_after=e2b.parse_time(q["startedAfter"]) if q.get("startedAfter") else 0.0,
         ascending=ascending,
         limit=_limit(q.get("limit", "")),
+        owner_key=caller_of(request),
         after=e2b.parse_token(token, ascending=ascending) if token else None,
     )
     return _page(request, await engine_of(request).page(query), ascending=ascending)
@@ -230,7 +242,9 @@ def _page(request: Request, page: Page, *, ascending: bool) -> Response:
         e2b.render_listed(record, health=engine.health(record.id), local=local)
         for record in page.records
     ]
-    headers = {"X-Total-Running": str(len(engine.running()))}
+    owner_key = caller_of(request)
+    mine = [s for s in engine.running() if owner_key in (None, s.record.owner_key)]
+    headers = {"X-Total-Running": str(len(mine))}
     if page.next_after is not None:
         headers["X-Next-Token"] = e2b.render_token(page.next_after, ascending=ascending)
     return answer(body, 200, headers)
@@ -243,15 +257,24 @@ async def _metrics(request: Request) -> Response:
 
 
 async def _metrics_of_many(request: Request) -> Response:
-    engine, found = engine_of(request), dict[str, object]()
-    for sandbox_id in request.query_params.get("sandbox_ids", "").split(",")[:_MAX_PAGE]:
-        try:
-            samples = await engine.metrics(sandbox_id)
-        except SandboxNotFound:
-            continue
-        if samples:
-            found[sandbox_id] = _metric(samples[-1])
-    return answer({"sandboxes": found})
+    ids = [name for name in request.query_params.get("sandbox_ids", "").split(",") if name]
+    if not 0 < len(ids) <= _MAX_PAGE:
+        raise InvalidArgument(f"sandbox_ids must name 1 to {_MAX_PAGE} sandboxes, not {len(ids)}")
+    found = await asyncio.gather(*(_latest(request, name) for name in ids))
+    return answer(
+        {"sandboxes": {name: sample for name, sample in zip(ids, found, strict=True) if sample}}
+    )
+
+
+async def _latest(request: Request, reference: str) -> dict[str, object] | None:
+    engine, owner_key = engine_of(request), caller_of(request)
+    try:
+        if owner_key is not None:
+            reference = await engine.resolve(reference, owner_key)
+        samples = await engine.metrics(reference)
+    except SandboxNotFound:
+        return None
+    return _metric(samples[-1]) if samples else None
 
 
 def _seconds(request: Request, name: str) -> float | None:

@@ -10,6 +10,7 @@ connections, so that they cannot use up the descriptors that this user's own cal
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -96,6 +97,15 @@ class Front(H11Protocol):
         if end < 0 or not self._take(seen[: end + 4], seen[end + 4 :]):
             super().data_received(seen)
             self._mind_pipelined_head()
+
+    def send_400_response(self, msg: str) -> None:
+        """The answer to what is not HTTP, in the shape of all our errors."""
+        body = json.dumps({"code": 400, "message": msg, "error_code": "invalid_argument"}).encode()
+        self.transport.write(
+            b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\n"
+            b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+        )
+        self.transport.close()
 
     def on_response_complete(self) -> None:
         """The next request may have begun to come already."""

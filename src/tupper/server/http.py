@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from typing import TypeVar
 from urllib.parse import unquote
@@ -12,11 +13,12 @@ from urllib.parse import unquote
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
-from tupper.core.errors import InvalidArgument, TupperError
+from tupper.core.errors import InvalidArgument, TupperError, Unauthenticated
 from tupper.core.log import problem
 from tupper.engine import Engine
 from tupper.protocol.e2b import render_error, status_of
 from tupper.protocol.fields import Fields, parse_object
+from tupper.server.activity import Activity
 
 _T = TypeVar("_T")
 Handler = Callable[[Request], Awaitable[Response]]
@@ -27,7 +29,7 @@ _RETRIED = frozenset({429, 502, 503, 504})
 
 def answer(body: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A JSON answer."""
-    text = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
+    text = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
     return Response(text, status, headers, media_type="application/json")
 
 
@@ -56,9 +58,27 @@ def engine_of(request: Request) -> Engine:
     return engine
 
 
+def activity_of(request: Request) -> Activity:
+    """Who is told of work that outlives its request."""
+    activity = request.app.state.activity
+    if not isinstance(activity, Activity):
+        raise TypeError("the app has no activity")
+    return activity
+
+
 def is_local(request: Request) -> bool:
     """Whether the caller came over the private socket."""
     return getattr(request.state, "local", False) is True
+
+
+def caller_of(request: Request) -> str | None:
+    """The id of the caller's API key; None for this machine's own user, who sees everything."""
+    if is_local(request):
+        return None
+    key: object = getattr(request.state, "key", None)
+    if not isinstance(key, str):
+        raise Unauthenticated("the API key is missing or wrong")
+    return key
 
 
 def param(request: Request, name: str = "id") -> str:
@@ -85,6 +105,7 @@ def guarded(handler: Handler) -> Handler:
 
     async def guard(request: Request) -> Response:
         try:
+            await _find_own(request)
             return await handler(request)
         except TupperError as error:
             return failure(error)
@@ -103,6 +124,22 @@ def guarded(handler: Handler) -> Handler:
             return plain_failure(500, f"internal error: {type(error).__name__}", "internal")
 
     return guard
+
+
+_OF_SANDBOX = re.compile(r"(?:/v2|/tupper/v1)?/sandboxes/[^/]+(?:/.*)?")
+
+
+async def _find_own(request: Request) -> None:
+    """Before any route of one sandbox: what an API key calls by name or id must be its own.
+
+    From here on the path has the id, so no handler looks a name up among everybody's.
+    """
+    if "id" not in request.path_params or not _OF_SANDBOX.fullmatch(request.url.path):
+        return
+    owner_key = caller_of(request)
+    if owner_key is not None:
+        own = await engine_of(request).resolve(param(request), owner_key)
+        request.path_params["id"] = own
 
 
 async def while_connected(request: Request, work: Coroutine[object, object, _T]) -> _T:

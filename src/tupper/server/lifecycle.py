@@ -10,7 +10,16 @@ from tupper.core.errors import InvalidArgument, NotFound, TupperError
 from tupper.core.snapshot import SnapshotRecord
 from tupper.protocol import e2b
 from tupper.protocol.e2b import V2_TIMEOUT_S
-from tupper.server.http import answer, engine_of, guarded, is_local, nothing, param, read_body
+from tupper.server.http import (
+    answer,
+    caller_of,
+    engine_of,
+    guarded,
+    is_local,
+    nothing,
+    param,
+    read_body,
+)
 
 _MAX_PAGE = 100
 
@@ -84,7 +93,7 @@ async def _snapshot(request: Request) -> Response:
 async def _list(request: Request) -> Response:
     q = request.query_params
     records = await engine_of(request).list_snapshots(
-        sandbox=q.get("sandboxID", ""), name=q.get("name", "")
+        sandbox=q.get("sandboxID", ""), name=q.get("name", ""), owner_key=caller_of(request)
     )
     limit = _limit(q.get("limit", ""))
     start = _start(records, q.get("nextToken", ""))
@@ -114,7 +123,7 @@ def _start(records: list[SnapshotRecord], token: str) -> int:
 async def _delete(request: Request) -> Response:
     """E2B has snapshots among the templates."""
     try:
-        await engine_of(request).remove_snapshot(param(request))
+        await engine_of(request).remove_snapshot(param(request), owner_key=caller_of(request))
     except NotFound:
         raise NotFound(f"template {param(request)!r} was not found") from None
     return nothing()

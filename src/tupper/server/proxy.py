@@ -23,15 +23,19 @@ from urllib.parse import parse_qs
 
 from tupper.core.errors import NotFound, SandboxNotFound, TupperError
 from tupper.core.log import problem
+from tupper.core.sandbox import SandboxRecord
 from tupper.engine import Engine
 from tupper.protocol.e2b import ENVD_PORT, file_signature
 from tupper.server.head import Destination, Head, find_destination, is_internal, render_head
+from tupper.server.ingress import dress, guest_tls, ingress_of, judge_traffic
 
 _CHUNK = 256 * 1024
 _DIAL_S = 10.0
 # Ports of a server that was just started open slowly.
 _RETRY_S = 1.0
 _RETRY_STEP_S = 0.1
+
+_PHRASES = {400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found"}
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -79,7 +83,7 @@ async def serve_stream(
     """
     reader, writer = adopt_transport(transport, rest)
     try:
-        refusal = _refuse(head, to)
+        refusal = _refuse(engine.record(to.sandbox_id), head, to)
         if refusal is None:
             await _forward(engine, reader, writer, head, to)
         else:
@@ -112,7 +116,9 @@ def adopt_transport(transport: asyncio.Transport, rest: bytes) -> Streams:
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
-def _refuse(head: Head, to: Destination) -> tuple[int, dict[str, object]] | None:
+def _refuse(
+    record: SandboxRecord | None, head: Head, to: Destination
+) -> tuple[int, dict[str, object]] | None:
     if to.complaint == "invalid signature":
         return 401, {"message": to.complaint}
     if to.complaint:
@@ -122,13 +128,15 @@ def _refuse(head: Head, to: Destination) -> tuple[int, dict[str, object]] | None
         return 400, {"message": "the request target must be a path"}
     if is_internal(head, to.port):
         return 404, {"message": "there is no such path", "path": head.path}
+    if record is not None and (complaint := judge_traffic(record, head, to.port)):
+        return 403, {"sandboxId": to.sandbox_id, "message": complaint}
     return None
 
 
 def _answer(writer: asyncio.StreamWriter, status: int, body: Mapping[str, object]) -> None:
     """One JSON answer, if the client has not had another yet."""
     text = json.dumps({**body, "code": status}).encode()
-    phrase = {400: "Bad Request", 401: "Unauthorized", 404: "Not Found"}.get(status, "Bad Gateway")
+    phrase = _PHRASES.get(status, "Bad Gateway")
     writer.write(
         f"HTTP/1.1 {status} {phrase}\r\nContent-Type: application/json\r\n"
         f"Access-Control-Allow-Origin: *\r\nConnection: close\r\n"
@@ -144,7 +152,10 @@ async def _forward(
     head: Head,
     to: Destination,
 ) -> None:
+    ingress = ingress_of(engine.record(to.sandbox_id), to.port)
     inside, outside = await _dial(engine, to)
+    if to.port in ingress.https_ports:
+        await outside.start_tls(guest_tls(), server_hostname="localhost")
     task = cast("asyncio.Task[None]", asyncio.current_task())
 
     def cut() -> None:
@@ -154,7 +165,7 @@ async def _forward(
 
     release = engine.hold(to.sandbox_id, cut)
     try:
-        outside.write(render_head(head))
+        outside.write(render_head(dress(head, ingress, to.port)))
         await _join((reader, writer), (inside, outside))
     except asyncio.CancelledError:
         if not writer.transport.is_closing():

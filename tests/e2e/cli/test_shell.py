@@ -107,6 +107,7 @@ def test_ctrl_c_goes_inside_and_the_shell_lives_on(terminal, box):
     shell.wait_for(rb"[$#] ")
     shell.type(b"echo al''ive\r")
     shell.wait_for(rb"alive")
+    shell.wait_for(rb"[$#] ")  # only now the shell takes keys one by one
     shell.type(b"\x04")
     shell.end()
 

@@ -4,7 +4,7 @@ import datetime as dt
 import os
 import uuid
 
-from rows_common import NotHere, http, new_name, row
+from rows_common import NotHere, new_name, row
 
 # --- life -----------------------------------------------------------------------------------
 
@@ -189,27 +189,6 @@ def row_life_idempotent_create(w):
 def row_life_request_timeout_and_bad_values(w):
     w.raises("Exception", lambda: w.create(timeout=-1))
     w.raises("Exception", lambda: w.create(envs={"A": 1}))
-
-
-@row
-def row_ports_host(w):
-    host = w.sbx.get_host(8000)
-    assert isinstance(host, str)
-    assert "://" not in host
-    server = w.sbx.commands.run(
-        "mkdir -p www && echo served > www/f && python3 -m http.server 8000 -d www",
-        background=True,
-        timeout=0,
-    )
-    address, headers = host, {}
-    if w.package == "e2b":
-        address = host.partition(".")[2]
-        headers = {"Host": host}
-    found = w.wait_for(
-        lambda: (got := http(f"http://{address}/f", headers=headers))[0] == 200 and got, 30
-    )
-    assert found[1] == b"served\n"
-    server.kill()
 
 
 # --- network --------------------------------------------------------------------------------

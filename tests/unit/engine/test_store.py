@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tupper.core.backend import AgentAddress, MachineRecord, Mount
 from tupper.core.errors import AlreadyExists, OutOfDisk, StoreError
 from tupper.core.lifecycle import EndReason, OnTimeout, State
-from tupper.core.sandbox import SandboxRecord
+from tupper.core.sandbox import Ingress, SandboxRecord
 from tupper.core.snapshot import Saved, SnapshotRecord
 from tupper.engine import store as module
 from tupper.engine.place import file_system_of, refuse_network
@@ -35,6 +35,9 @@ RECORD = SandboxRecord(
     machine=MachineRecord("b", "i", 7, 8, AgentAddress("unix", "/x"), {"a": [1, {"b": None}]}),
     agent=AgentAddress("tcp", host="h", port=9),
     attachment={"netns": "x", "data": {"y": 1}},
+    owner_key="k",
+    ingress=Ingress(is_public=False, request_host="a:${PORT}", https_ports=(8443,)),
+    traffic_token="secret",
     end_reason=EndReason.TIMEOUT,
     on_timeout=OnTimeout.PAUSE,
     auto_resume=True,
@@ -53,7 +56,7 @@ def test_record_survives_the_round_trip():
 def test_every_field_of_a_record_is_parsed():
     plain = parse_record(render_record(SandboxRecord("i", State.STARTING, "t")))
     assert plain == SandboxRecord("i", State.STARTING, "t")
-    assert len(dataclasses.fields(RECORD)) == 46
+    assert len(dataclasses.fields(RECORD)) == 49
 
 
 async def test_snapshots_survive_the_round_trip_and_are_forgotten(store):

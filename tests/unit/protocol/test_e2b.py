@@ -54,7 +54,9 @@ def test_timeout_absent_is_the_default_and_null_is_never():
     [
         {"volumeMounts": [{"name": "a", "path": "/b"}]},
         {"network": {"rules": {"a": []}}},
-        {"network": {"allowPublicTraffic": False}},
+        {"network": {"egressProxy": {"address": "a:1"}}},
+        {"network": {"dnsServers": ["1.1.1.1"]}},
+        {"network": {"allowOut": ["example.com"], "denyOut": ["0.0.0.0/0"]}},
         {"iam": {"tokens": {}}},
     ],
 )

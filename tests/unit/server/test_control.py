@@ -3,77 +3,14 @@
 import asyncio
 import contextlib
 import json
-from contextlib import asynccontextmanager
 
 import httpx2
 import pytest
 
-from integration.engine.world import InProcess, World
 from tupper.core.errors import TemplateNotFound
-from tupper.core.settings import Settings
-from tupper.engine import Engine
 from tupper.protocol.e2b import file_signature
-from tupper.server.activity import Activity
-from tupper.server.app import make_app
 from tupper.server.idempotency import KeyInProgress, Keys
-from tupper.server.links import Links
-from tupper.server.listen import Listeners, bind_private, bind_tcp
-
-
-@asynccontextmanager
-async def serving(world):
-    engine = await Engine.open(
-        world.paths, Settings(min_free_disk_mib=1), find_parts=world.find_parts
-    )
-    activity, leave = Activity(), asyncio.Event()
-    app = make_app(engine, activity, leave)
-    listeners = Listeners(engine, app, activity)
-    app.lead_links(Links(world.paths, listeners, (), None))
-    tcp = bind_tcp("127.0.0.1:0")
-    world.tcp = f"http://127.0.0.1:{tcp.getsockname()[1]}"
-    world.engine, world.leave = engine, leave
-    await listeners.add(bind_private(world.paths.socket), local=True, domain=None)
-    await listeners.add(tcp, local=False, domain="example.test")
-    try:
-        yield
-    finally:
-        await listeners.finish(timeout_s=1)
-        await activity.finish(timeout_s=0)
-        await engine.close()
-        for machine in world.backend.machines.values():
-            machine.double.silent.set()
-            await machine.stop(grace_s=0)
-
-
-@pytest.fixture
-async def world(tmp_path):
-    world = World(tmp_path, InProcess())
-    async with serving(world):
-        yield world
-
-
-@pytest.fixture
-async def http(world):
-    transport = httpx2.AsyncHTTPTransport(uds=str(world.paths.socket))
-    async with httpx2.AsyncClient(
-        transport=transport, base_url="http://tupper", timeout=10
-    ) as client:
-        yield client
-
-
-@pytest.fixture
-async def remote(world, http):
-    key = (await http.post("/tupper/v1/keys", json={"label": "t"})).json()["key"]
-    async with httpx2.AsyncClient(
-        base_url=world.tcp, headers={"X-API-KEY": key}, timeout=10
-    ) as client:
-        yield client
-
-
-async def create(http, **body):
-    answer = await http.post("/v2/sandboxes", json={"templateID": "base", **body})
-    assert answer.status_code == 201, answer.text
-    return answer.json()
+from unit.server.serving import connect, create, edge
 
 
 async def test_create_get_list_kill(world, http):
@@ -154,6 +91,10 @@ async def test_pages_and_filters(http):
         (b'{"tupper": {"backend": "nope"}}', 404, "backend_not_found"),
         (b'{"tupper": {"minIsolation": "hardware-vm"}}', 503, "backend_unavailable"),
         (b'{"autoPause": true}', 501, "unsupported"),
+        (b'{"metadata": {"a": "\\ud800"}}', 400, "invalid_argument"),
+        (b'{"timeout": 1e999}', 400, "invalid_argument"),
+        (b'{"timeout": ' + b"9" * 5000 + b"}", 400, "invalid_argument"),
+        (b'{"sudo": true}', 400, "invalid_argument"),
         (b"[" * 100000, 400, "invalid_argument"),
         (b'{"a": "' + b"x" * 5_000_000 + b'"}', 400, "invalid_argument"),
     ],
@@ -184,6 +125,25 @@ async def test_metrics(http):
         "diskUsed", "diskTotal",
     }  # fmt: skip
     assert (await http.get(f"/sandboxes/{made['sandboxID']}/metrics?start=1&end=2")).json() == []
+    many = await http.get("/sandboxes/metrics", params={"sandbox_ids": f"{made['sandboxID']},x"})
+    assert list(many.json()["sandboxes"]) == [made["sandboxID"]]
+    for ids in ("", ",".join(["x"] * 101)):
+        answer = await http.get("/sandboxes/metrics", params={"sandbox_ids": ids})
+        assert answer.status_code == 400
+
+
+async def test_logs(http):
+    made = await create(http)
+    path = f"/sandboxes/{made['sandboxID']}/logs"
+    (entry,) = (await http.get(f"/v2{path}")).json()["logs"]
+    assert (entry["message"], entry["level"], entry["fields"]) == ("agent.started", "info", {})
+    old = (await http.get(path)).json()
+    assert (old["logs"][0]["line"], old["logEntries"]) == ("agent.started", [entry])
+    assert (await http.get(f"/v2{path}?direction=sideways")).status_code == 400
+    await http.delete(f"/sandboxes/{made['sandboxID']}")
+    (entry,) = (await http.get(f"/v2{path}?level=error")).json()["logs"]
+    assert entry["message"].startswith("ended: killed")
+    assert (await http.get("/v2/sandboxes/nothing/logs")).status_code == 404
 
 
 async def test_own_routes(world, http):
@@ -210,7 +170,7 @@ async def test_tcp_asks_for_a_key(world, http, remote):
         assert (await stranger.get("/v2/sandboxes")).status_code == 401
         wrong = await stranger.get("/v2/sandboxes", headers={"X-API-KEY": "e2b_00"})
         assert wrong.json()["error_code"] == "unauthenticated"
-        assert (await stranger.get("/health")).status_code == 204
+        assert (await stranger.get("/health")).status_code == 200
     made = await create(remote)
     assert "agent" not in made["tupper"]
     assert made["domain"] == "example.test"
@@ -236,14 +196,6 @@ async def test_TB039_client_that_leaves_during_create(world, http):
         while world.engine.count:
             await asyncio.sleep(0.01)
     assert world.leftovers() == []
-
-
-def edge(made, port=49983):
-    return {
-        "E2b-Sandbox-Id": made["sandboxID"],
-        "E2b-Sandbox-Port": str(port),
-        "X-Access-Token": made["envdAccessToken"],
-    }
 
 
 async def test_edge_passes_requests_and_the_connection_serves_both_planes(remote):
@@ -378,7 +330,7 @@ async def test_head_in_pieces_and_nonsense(world):
     for byte in b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n":
         writer.write(bytes([byte]))
         await writer.drain()
-    assert (await reader.readline()).startswith(b"HTTP/1.1 204")
+    assert (await reader.readline()).startswith(b"HTTP/1.1 200")
     writer.close()
     for nonsense in (
         b"\x16\x03\x01" * 10 + b"\r\n\r\n",
@@ -387,7 +339,9 @@ async def test_head_in_pieces_and_nonsense(world):
     ):
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(nonsense)
-        assert (await reader.readline()).startswith(b"HTTP/1.1 400")
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400")
+        assert json.loads(body)["code"] == 400
         writer.close()
 
 
@@ -483,11 +437,6 @@ async def test_links_get_an_address(http, remote):
         assert answer.status_code == 401
 
 
-async def connect(world):
-    host, port = world.tcp.removeprefix("http://").split(":")
-    return await asyncio.open_connection(host, int(port))
-
-
 async def test_slow_stranger_is_cut_off(world, monkeypatch):
     monkeypatch.setattr("tupper.server.front.HEAD_S", 0.05)
     for said in (b"", b"GET / HT", b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /"):
@@ -496,7 +445,7 @@ async def test_slow_stranger_is_cut_off(world, monkeypatch):
         async with asyncio.timeout(10):
             with contextlib.suppress(ConnectionResetError):
                 answer = await reader.read()
-                assert (b"204" in answer) == (b"health" in said)
+                assert (b"200 OK" in answer) == (b"health" in said)
         writer.close()
 
 
@@ -507,9 +456,9 @@ async def test_strangers_leave_descriptors_for_the_user(world, http, monkeypatch
         for reader, _ in strangers[10:]:
             with contextlib.suppress(ConnectionResetError):
                 assert await reader.read() == b""
-    assert (await http.get("/health")).status_code == 204
+    assert (await http.get("/health")).json() == {"status": "ok"}
     strangers[0][1].write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-    assert b"204" in await strangers[0][0].readline()
+    assert b"200" in await strangers[0][0].readline()
     for _, writer in strangers:
         writer.close()
 

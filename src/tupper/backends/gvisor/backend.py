@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import stat
@@ -11,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
+from tupper.backends.gvisor import spare
 from tupper.backends.gvisor.bundle import (
     SOCKET_NAME,
     Layout,
@@ -149,8 +149,7 @@ class GVisor(Backend):
         layout = remains.layout
         sandbox, gofer = _read_pids(layout, plan.sandbox_id)
         for pid in (sandbox, gofer) if os.geteuid() == 0 else ():
-            with contextlib.suppress(OSError):
-                Path(f"/proc/{pid}/oom_score_adj").write_text("0")
+            spare.spare(pid)
         ticks = start_ticks(sandbox)
         if ticks is None:
             raise MachineFailed("the machine ended at once")

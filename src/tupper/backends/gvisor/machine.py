@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tupper.backends.gvisor import guard, linux, saving
+from tupper.backends.gvisor import guard, linux, relief, saving, spare
 from tupper.backends.gvisor.bundle import AGENT_PATH, Layout
 from tupper.core import kernel, log
 from tupper.core.backend import Machine, MachineRecord, Snapshot, Usage
@@ -155,14 +155,19 @@ class GVisorMachine(Machine):
 
     async def wait(self) -> ExitReason:
         """See the contract."""
-        if self._remains.cgroup is not None or os.geteuid() == 0:
-            return await self._wait()
-        watcher = asyncio.create_task(self._guard())
+        watcher = asyncio.create_task(self._watch_memory())
         try:
             return await self._wait()
         finally:
             watcher.cancel()
             await asyncio.gather(watcher, return_exceptions=True)
+
+    async def _watch_memory(self) -> None:
+        limit = _whole(self.record.data.get("memory_mib"))
+        if self._remains.cgroup is not None and limit:
+            await relief.relieve(self._remains.cgroup, (limit + HEADROOM_MIB) << 20)
+        elif os.geteuid() != 0:
+            await self._guard()
 
     async def _guard(self) -> None:
         """End the machine if it takes too much; nobody else limits an ordinary user's."""
@@ -241,6 +246,19 @@ class GVisorMachine(Machine):
             backend=self.record.backend,
             stop_s=time.monotonic() - started,
         )
+
+    def agent_answered(self) -> None:
+        """See the contract: spare the agent when memory runs out.
+
+        gVisor runs each address space inside in a host process of its own. All of them start with
+        a score that offers them before gVisor itself; the agent's, now the only one in use, gets
+        gVisor's score instead, so that the host's kernel takes a command and never the agent.
+        """
+        if self._remains.cgroup is not None:
+            spare.spare_largest(self._remains.cgroup.pids(), but=self._own_pids())
+
+    def _own_pids(self) -> set[int]:
+        return {self.record.pid, _whole(self.record.data.get("gofer_pid"))}
 
     async def usage(self) -> Usage:
         """See the contract."""

@@ -301,7 +301,9 @@ class AsyncSandbox:
             secure: exists for compatibility; every sandbox has a token.
             allow_internet_access: whether it may reach the internet; the default is a setting.
             mcp: not here yet.
-            network: ranges that it may (``allow_out``) or may not (``deny_out``) reach.
+            network: ranges that it may (``allow_out``) or may not (``deny_out``) reach; whether
+                anybody may reach its ports (``allow_public_traffic``), as which host they are
+                called (``mask_request_host``) and which of them speak TLS (``https_ports``).
             iam: not here.
             lifecycle: ``{"on_timeout": "pause", "auto_resume": True}`` pauses it when its time is
                 over, and resumes it when somebody uses one of its ports.
@@ -531,7 +533,9 @@ class AsyncSandbox:
         """The address, ``host:port``, at which a port inside can be reached.
 
         For a local sandbox the port is published on 127.0.0.1 by the first call, which waits for
-        the server for some milliseconds, in the async half too.
+        the server for some milliseconds, in the async half too. If its ports are private or its
+        requests are changed (``network``), the address is ``PORT-ID.localhost:N``: a request there
+        brings :attr:`traffic_access_token` as the header ``e2b-traffic-access-token``.
 
         Args:
             port: inside; it need not be open yet.
@@ -540,7 +544,11 @@ class AsyncSandbox:
             return self._ports[port]
         if self._grant.domain:
             return f"{port}-{self.sandbox_id}.{self._grant.domain}"
-        address = publish_port(self._control.target, self.sandbox_id, port)
+        if self._grant.plain_ports:
+            address = publish_port(self._control.target, self.sandbox_id, port)
+        else:  # the server's edge asks for the token and dresses the request
+            links = open_links(self._control.target).rpartition(":")[2]
+            address = f"{port}-{self.sandbox_id}.localhost:{links}"
         self._ports[port] = address
         return address
 

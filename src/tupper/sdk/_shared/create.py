@@ -161,7 +161,11 @@ def _parse_texts(creation: Creation, name: str) -> dict[str, str]:
 
 
 _EGRESS = {"allow_out": "allowOut", "deny_out": "denyOut"}
-_INGRESS = {"allow_public_traffic": "allowPublicTraffic", "mask_request_host": "maskRequestHost"}
+_INGRESS = {
+    "allow_public_traffic": "allowPublicTraffic",
+    "mask_request_host": "maskRequestHost",
+    "https_ports": "httpsPorts",
+}
 
 
 def render_network_change(network: Mapping[str, object]) -> dict[str, object]:

@@ -43,6 +43,7 @@ class Grant:
         domain: under which ports are reachable; empty if there is none.
         traffic_token: for its ports; None if they need none.
         ports: port inside → address outside, of those that are published already.
+        plain_ports: whether bytes may go straight to a port, past the server's edge.
     """
 
     sandbox_id: str
@@ -51,6 +52,7 @@ class Grant:
     domain: str = ""
     traffic_token: str | None = None
     ports: Mapping[int, str] = field(default_factory=dict[int, str])
+    plain_ports: bool = True
 
 
 def _fields(value: object, what: str) -> envd.Fields:
@@ -75,6 +77,7 @@ def parse_grant(value: object) -> Grant:
         domain=fields.text("domain"),
         traffic_token=fields.optional_text("trafficAccessToken"),
         ports=_parse_ports(ours),
+        plain_ports=ours.flag("plainPorts") if ours.has("plainPorts") else True,
     )
 
 

@@ -273,15 +273,19 @@ class SandboxNetworkUpdate(TypedDict, total=False):
 
 
 class SandboxNetworkOpts(TypedDict, total=False):
-    """Which addresses a sandbox may reach.
+    """Which addresses a sandbox may reach, and how its own ports are reached.
 
-    ``allow_out`` and ``deny_out`` are addresses or ranges (CIDR); allow wins.
+    ``allow_out`` and ``deny_out`` are addresses or ranges (CIDR); allow wins. Without
+    ``allow_public_traffic`` a request to a port needs the sandbox's traffic token.
+    ``mask_request_host`` is what services inside see as ``Host``; ``${PORT}`` is the port.
+    ``https_ports`` speak TLS inside.
     """
 
     allow_out: SandboxNetworkSelector
     deny_out: SandboxNetworkSelector
     allow_public_traffic: bool
     mask_request_host: str
+    https_ports: list[int]
 
 
 @dataclass
