@@ -6,7 +6,10 @@ A row gets a :class:`driver.World` and knows no SDK by name. It fails by raising
 import rows_commands
 import rows_files
 import rows_life
+import rows_pause
 import rows_ports
 from rows_common import ROWS, NotHere
 
-__all__ = ["ROWS", "NotHere", "rows_commands", "rows_files", "rows_life", "rows_ports"]
+__all__ = [
+    "ROWS", "NotHere", "rows_commands", "rows_files", "rows_life", "rows_pause", "rows_ports",
+]  # fmt: skip
