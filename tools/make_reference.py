@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import tupper
+from tupper.sdk._shared.builder import TemplateBuilder
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reference" / "sdk.md"
@@ -25,11 +26,19 @@ def render() -> str:
     sections = [_HEAD, *_section("Sandbox", tupper.Sandbox)]
     for part in _PARTS:
         sections += _section(f"Sandbox.{part}", _type_of_part(part))
+    sections += _section("Template", tupper.Template)
+    sections += _section("Template: steps", TemplateBuilder)
     sections.append("## Values\n")
     for name in sorted(tupper.__all__):
         value = getattr(tupper, name)
         is_value = inspect.isclass(value) and not issubclass(value, BaseException)
-        if is_value and name not in {"Sandbox", "AsyncSandbox"}:
+        if is_value and name not in {
+            "Sandbox",
+            "AsyncSandbox",
+            "Template",
+            "AsyncTemplate",
+            "TemplateBase",
+        }:
             sections.append(f"### {name}\n\n{_doc(value)}\n")
     sections.append("## Exceptions\n")
     for name in sorted(tupper.__all__):

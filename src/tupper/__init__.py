@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tupper.sdk._async.git import AsyncGit as AsyncGit
     from tupper.sdk._async.paginator import AsyncSandboxPaginator as AsyncSandboxPaginator
     from tupper.sdk._async.sandbox import AsyncSandbox as AsyncSandbox
+    from tupper.sdk._async.template import AsyncTemplate as AsyncTemplate
     from tupper.sdk._faces_async import AsyncCommandInputHandle as AsyncCommandInputHandle
     from tupper.sdk._handles_async import (
         AsyncCommandHandle as AsyncCommandHandle,
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     )
     from tupper.sdk._handles_sync import CommandHandle as CommandHandle
     from tupper.sdk._handles_sync import WatchHandle as WatchHandle
+    from tupper.sdk._shared.build_logger import default_build_logger as default_build_logger
+    from tupper.sdk._shared.builder import TemplateBase as TemplateBase
+    from tupper.sdk._shared.builder import TemplateClass as TemplateClass
     from tupper.sdk._shared.errors import (
         AuthenticationException as AuthenticationException,
     )
@@ -96,8 +100,27 @@ if TYPE_CHECKING:
     from tupper.sdk._shared.git import GitFileStatus as GitFileStatus
     from tupper.sdk._shared.git import GitResetMode as GitResetMode
     from tupper.sdk._shared.git import GitStatus as GitStatus
+    from tupper.sdk._shared.ready import ReadyCmd as ReadyCmd
+    from tupper.sdk._shared.ready import wait_for_file as wait_for_file
+    from tupper.sdk._shared.ready import wait_for_port as wait_for_port
+    from tupper.sdk._shared.ready import wait_for_process as wait_for_process
+    from tupper.sdk._shared.ready import wait_for_timeout as wait_for_timeout
+    from tupper.sdk._shared.ready import wait_for_url as wait_for_url
     from tupper.sdk._shared.signature import Signature as Signature
     from tupper.sdk._shared.signature import get_signature as get_signature
+    from tupper.sdk._shared.template import BuildInfo as BuildInfo
+    from tupper.sdk._shared.template import BuildStatusReason as BuildStatusReason
+    from tupper.sdk._shared.template import CopyItem as CopyItem
+    from tupper.sdk._shared.template import LogEntry as LogEntry
+    from tupper.sdk._shared.template import LogEntryEnd as LogEntryEnd
+    from tupper.sdk._shared.template import LogEntryLevel as LogEntryLevel
+    from tupper.sdk._shared.template import LogEntryStart as LogEntryStart
+    from tupper.sdk._shared.template import TemplateBuildStatus as TemplateBuildStatus
+    from tupper.sdk._shared.template import (
+        TemplateBuildStatusResponse as TemplateBuildStatusResponse,
+    )
+    from tupper.sdk._shared.template import TemplateTag as TemplateTag
+    from tupper.sdk._shared.template import TemplateTagInfo as TemplateTagInfo
     from tupper.sdk._shared.types import (
         ALL_TRAFFIC as ALL_TRAFFIC,
     )
@@ -204,6 +227,7 @@ if TYPE_CHECKING:
     from tupper.sdk._sync.git import Git as Git
     from tupper.sdk._sync.paginator import SandboxPaginator as SandboxPaginator
     from tupper.sdk._sync.sandbox import Sandbox as Sandbox
+    from tupper.sdk._sync.template import Template as Template
 
 __version__ = "0.1.0"
 
@@ -217,15 +241,19 @@ __all__ = [
     "AsyncSandbox",
     "AsyncSandboxPaginator",
     "AsyncSnapshotPaginator",
+    "AsyncTemplate",
     "AsyncWatchHandle",
     "AsyncWriteData",
     "AsyncWriteEntry",
     "AuthenticationException",
     "BuildException",
+    "BuildInfo",
+    "BuildStatusReason",
     "CommandExitException",
     "CommandHandle",
     "CommandResult",
     "ConflictException",
+    "CopyItem",
     "EntryInfo",
     "FileNotFoundException",
     "FileStreamReader",
@@ -243,6 +271,10 @@ __all__ = [
     "GuestUnresponsiveException",
     "InvalidArgumentException",
     "Isolation",
+    "LogEntry",
+    "LogEntryEnd",
+    "LogEntryLevel",
+    "LogEntryStart",
     "Mount",
     "NotEnoughSpaceException",
     "NotFoundException",
@@ -253,6 +285,7 @@ __all__ = [
     "PtyOutput",
     "PtySize",
     "RateLimitException",
+    "ReadyCmd",
     "Sandbox",
     "SandboxException",
     "SandboxInfo",
@@ -278,7 +311,14 @@ __all__ = [
     "SnapshotPaginator",
     "Stderr",
     "Stdout",
+    "Template",
+    "TemplateBase",
+    "TemplateBuildStatus",
+    "TemplateBuildStatusResponse",
+    "TemplateClass",
     "TemplateException",
+    "TemplateTag",
+    "TemplateTagInfo",
     "TimeoutException",
     "TupperError",
     "UnavailableException",
@@ -289,7 +329,13 @@ __all__ = [
     "WriteEntry",
     "WriteInfo",
     "__version__",
+    "default_build_logger",
     "get_signature",
+    "wait_for_file",
+    "wait_for_port",
+    "wait_for_process",
+    "wait_for_timeout",
+    "wait_for_url",
 ]
 
 _HOMES = {
@@ -302,15 +348,19 @@ _HOMES = {
     "AsyncSandbox": "tupper.sdk._async.sandbox",
     "AsyncSandboxPaginator": "tupper.sdk._async.paginator",
     "AsyncSnapshotPaginator": "tupper.sdk._async.copies",
+    "AsyncTemplate": "tupper.sdk._async.template",
     "AsyncWatchHandle": "tupper.sdk._handles_async",
     "AsyncWriteData": "tupper.sdk._shared.types",
     "AsyncWriteEntry": "tupper.sdk._shared.types",
     "AuthenticationException": "tupper.sdk._shared.errors",
     "BuildException": "tupper.sdk._shared.errors",
+    "BuildInfo": "tupper.sdk._shared.template",
+    "BuildStatusReason": "tupper.sdk._shared.template",
     "CommandExitException": "tupper.sdk._shared.errors",
     "CommandHandle": "tupper.sdk._handles_sync",
     "CommandResult": "tupper.sdk._shared.types",
     "ConflictException": "tupper.sdk._shared.errors",
+    "CopyItem": "tupper.sdk._shared.template",
     "EntryInfo": "tupper.sdk._shared.types",
     "FileNotFoundException": "tupper.sdk._shared.errors",
     "FileStreamReader": "tupper.sdk._sync.files",
@@ -328,6 +378,10 @@ _HOMES = {
     "GuestUnresponsiveException": "tupper.sdk._shared.errors",
     "InvalidArgumentException": "tupper.sdk._shared.errors",
     "Isolation": "tupper.core.backend",
+    "LogEntry": "tupper.sdk._shared.template",
+    "LogEntryEnd": "tupper.sdk._shared.template",
+    "LogEntryLevel": "tupper.sdk._shared.template",
+    "LogEntryStart": "tupper.sdk._shared.template",
     "Mount": "tupper.sdk._shared.types",
     "NotEnoughSpaceException": "tupper.sdk._shared.errors",
     "NotFoundException": "tupper.sdk._shared.errors",
@@ -338,6 +392,7 @@ _HOMES = {
     "PtyOutput": "tupper.sdk._shared.types",
     "PtySize": "tupper.sdk._shared.types",
     "RateLimitException": "tupper.sdk._shared.errors",
+    "ReadyCmd": "tupper.sdk._shared.ready",
     "Sandbox": "tupper.sdk._sync.sandbox",
     "SandboxException": "tupper.sdk._shared.errors",
     "SandboxInfo": "tupper.sdk._shared.types",
@@ -363,7 +418,14 @@ _HOMES = {
     "SnapshotPaginator": "tupper.sdk._sync.copies",
     "Stderr": "tupper.sdk._shared.types",
     "Stdout": "tupper.sdk._shared.types",
+    "Template": "tupper.sdk._sync.template",
+    "TemplateBase": "tupper.sdk._shared.builder",
+    "TemplateBuildStatus": "tupper.sdk._shared.template",
+    "TemplateBuildStatusResponse": "tupper.sdk._shared.template",
+    "TemplateClass": "tupper.sdk._shared.builder",
     "TemplateException": "tupper.sdk._shared.errors",
+    "TemplateTag": "tupper.sdk._shared.template",
+    "TemplateTagInfo": "tupper.sdk._shared.template",
     "TimeoutException": "tupper.sdk._shared.errors",
     "TupperError": "tupper.core.errors",
     "UnavailableException": "tupper.sdk._shared.errors",
@@ -373,7 +435,13 @@ _HOMES = {
     "WriteData": "tupper.sdk._shared.types",
     "WriteEntry": "tupper.sdk._shared.types",
     "WriteInfo": "tupper.sdk._shared.types",
+    "default_build_logger": "tupper.sdk._shared.build_logger",
     "get_signature": "tupper.sdk._shared.signature",
+    "wait_for_file": "tupper.sdk._shared.ready",
+    "wait_for_port": "tupper.sdk._shared.ready",
+    "wait_for_process": "tupper.sdk._shared.ready",
+    "wait_for_timeout": "tupper.sdk._shared.ready",
+    "wait_for_url": "tupper.sdk._shared.ready",
 }
 
 

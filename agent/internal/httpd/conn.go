@@ -30,11 +30,17 @@ type conn struct {
 }
 
 func newConn(s *Server, rwc net.Conn) *conn {
-	return &conn{
-		server: s, rwc: rwc, idle: true,
-		in: bufio.NewReaderSize(rwc, readBuffer), out: bufio.NewWriterSize(rwc, writeBuffer),
-	}
+	c := &conn{server: s, rwc: rwc, idle: true}
+	c.in = bufio.NewReaderSize((*wire)(c), readBuffer)
+	c.out = bufio.NewWriterSize((*wire)(c), writeBuffer)
+	return c
 }
+
+// wire is whatever the connection is by now.
+type wire conn
+
+func (w *wire) Read(p []byte) (int, error)  { return w.rwc.Read(p) }
+func (w *wire) Write(p []byte) (int, error) { return w.rwc.Write(p) }
 
 // retire closes the connection now if it is idle, else after its request.
 func (c *conn) retire() {
@@ -73,6 +79,7 @@ func (c *conn) serve() {
 			return
 		}
 		_ = c.rwc.SetReadDeadline(time.Time{})
+		c.carry(r.Header.Get(CarryHeader))
 		var again bool
 		again, hijacked = c.answer(r)
 		if !again || !c.busy(false) {

@@ -82,6 +82,7 @@ type Server struct {
 	closed    bool
 	listeners map[net.Listener]struct{}
 	conns     map[*conn]struct{}
+	lanes     map[string]*lane
 	running   sync.WaitGroup
 }
 
@@ -138,6 +139,9 @@ func (s *Server) forget(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
+	if l, ok := c.rwc.(*lane); ok {
+		delete(s.lanes, l.id)
+	}
 }
 
 // Disconnect closes all connections, hijacked ones too. Listeners stay.
@@ -146,20 +150,6 @@ func (s *Server) Disconnect() {
 	defer s.mu.Unlock()
 	for c := range s.conns {
 		_ = c.rwc.Close()
-	}
-}
-
-// DisconnectBut closes all connections but the one of an answer. Handlers can
-// tell by Request.Cut that it was not their client who went away.
-func (s *Server) DisconnectBut(w ResponseWriter) {
-	own := w.(*response).conn
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.conns {
-		if c != own {
-			c.cut.Store(true)
-			_ = c.rwc.Close()
-		}
 	}
 }
 

@@ -221,6 +221,7 @@ func (s *Server) identity(w httpd.ResponseWriter, r *httpd.Request) {
 		s.wakeDeadline()
 	}
 	s.settings.SetIdentity(req.SandboxID, req.AccessToken)
+	s.http.DropParked()
 	for _, p := range problems {
 		s.log.Printf("identity.incomplete problem=%q", p)
 	}

@@ -123,6 +123,13 @@ func (s *Server) watchRelease(l *lease) {
 	}
 }
 
+// carry continues a connection that a hold has parked.
+func (s *Server) carry(w httpd.ResponseWriter, r *httpd.Request) {
+	if !s.http.Continue(w, r.Header.Get(httpd.CarryHeader)) {
+		files.Fail(w, httpd.StatusNotFound, "there is no such connection")
+	}
+}
+
 func (s *Server) release(w httpd.ResponseWriter, _ *httpd.Request) {
 	s.Release()
 	w.WriteHeader(httpd.StatusNoContent)

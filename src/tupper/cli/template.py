@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import click
 
@@ -70,13 +71,16 @@ def list_templates(*, as_json: bool, quiet: bool) -> None:
         for found in templates:
             _output.result(str(found["name"]))
     else:
-        _output.table(("NAME", "BUILT", "SIZE"), [_row(found) for found in templates])
+        _output.table(("NAME", "BUILT", "SIZE", "TAGS"), [_row(found) for found in templates])
 
 
 def _row(found: dict[str, object]) -> tuple[object, ...]:
     size = found.get("sizeBytes")
     built = "yes" if found.get("built", found.get("digest")) else "no"
-    return str(found["name"]), built, _output.size(size if isinstance(size, int) and size else None)
+    shown = _output.size(size if isinstance(size, int) and size else None)
+    tags = found.get("tags")
+    names = [str(tag) for tag in cast("list[object]", tags)] if isinstance(tags, list) else []
+    return str(found["name"]), built, shown, " ".join(names) or "-"
 
 
 @template.command()

@@ -119,6 +119,9 @@ class ImageConfig:
         cmd: its CMD.
         labels: its LABELs.
         exposed_ports: TCP ports that it EXPOSEs.
+        start: a template's start command, for a login shell; empty if none.
+        ready: succeeds once the start command has got far enough; empty if none.
+        cpus, memory_mib: what a template's sandboxes get if nobody says; 0 if it does not say.
     """
 
     env: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -128,6 +131,10 @@ class ImageConfig:
     cmd: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     exposed_ports: tuple[int, ...] = ()
+    start: str = ""
+    ready: str = ""
+    cpus: float = 0.0
+    memory_mib: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import functools
 import os
 import signal
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,10 @@ _POLL_S = 0.002
 # $1 is how many files follow; our pid goes into each, and what is left is the program. All that it
 # starts is the kernel's first choice when the group is out of memory; the program itself may be set
 # back to 0 afterwards (which needs no privilege, as it was there before). Source: proc(5).
+#
+# Moving a process holds up every fork of the host for a grace period of the kernel's (7 to 28 ms
+# here); a thread that moves itself does not. Source: kernel/cgroup/cgroup.c,
+# cgroup_procs_write_start ("if the thread is current").
 _JOIN = (
     "echo 500 >/proc/self/oom_score_adj; n=$1; shift; "
     'while [ "$n" -gt 0 ]; do echo $$ >"$1" || exit 125; shift; n=$((n-1)); done; '
@@ -151,15 +155,38 @@ class Cgroup:
         """The directory that has one of these files."""
         return next((p for p in self.paths for name in names if (p / name).exists()), None)
 
-    def joining(self, argv: Sequence[str]) -> list[str]:
+    @contextlib.contextmanager
+    def holding_thread(self) -> Generator[bool]:
+        """Have the calling thread alone in the group, and with it what it starts meanwhile.
+
+        Returns:
+            False where that cannot be: a group of version 2 takes whole processes only.
+        """
+        if self.version == 2:
+            yield False
+            return
+        try:
+            for path in self.paths:
+                (path / "tasks").write_text("0")
+            yield True
+        finally:
+            for path in self.paths:
+                with contextlib.suppress(OSError):
+                    (path.parents[1] / "tasks").write_text("0")
+
+    def joining(self, argv: Sequence[str], *, inside: bool = False) -> list[str]:
         """A command line that enters the group and then becomes ``argv``.
 
         What it starts is the first to be ended when memory is short.
 
         The shell is there because a group of version 2 takes whole processes only, and nothing
         may run between fork and exec in a program with threads.
+
+        Args:
+            argv: the program and its arguments.
+            inside: it is started in the group already.
         """
-        files = [str(path / "cgroup.procs") for path in self.paths]
+        files = [] if inside else [str(path / "cgroup.procs") for path in self.paths]
         return ["/bin/sh", "-c", _JOIN, "sh", str(len(files)), *files, *argv]
 
     def pids(self) -> set[int]:

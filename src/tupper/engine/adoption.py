@@ -117,6 +117,8 @@ async def _reconnect(context: Context, sandbox: Sandbox) -> None:
 async def check_health(sandbox: Sandbox, *, timeout_s: float) -> str:
     """Ask the agent, remember and return the answer: ``ok`` or ``unreachable``."""
     await sandbox.steady.wait()
+    if sandbox.is_paused:
+        return sandbox.health
     try:
         async with asyncio.timeout(timeout_s):
             await sandbox.agent.health()

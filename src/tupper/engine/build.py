@@ -1,9 +1,7 @@
 """Building a template from a Dockerfile, inside sandboxes.
 
-Each RUN and COPY makes one layer: a directory with what the step changed, stacked by overlayfs on
-the ones below and kept in ``data/build`` under a key of all that decided it (base, steps so far,
-contents of copied files). A step whose layer is there is not run again. In the end the stack is
-copied into one tree for the image store.
+Each RUN and COPY makes one layer (:mod:`tupper.engine.stack`) under a key of all that decided it:
+base, steps so far, contents of copied files.
 """
 
 from __future__ import annotations
@@ -17,22 +15,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tupper.core.backend import ImageConfig, Rootfs
-from tupper.core.errors import (
-    InvalidArgument,
-    PermissionDenied,
-    TemplateError,
-    TemplateNotFound,
-)
+from tupper.core.errors import TemplateError
 from tupper.engine.context import Context
 from tupper.engine.copying import Item, Source, copy_in, items_of
-from tupper.engine.mounts import flatten
-from tupper.engine.workshop import Workshop, build_directory, open_workshop
+from tupper.engine.inside import Inside
+from tupper.engine.stack import CheckUse, Layers, Stack
 from tupper.images import context as files
 from tupper.protocol import dockerfile as df
-from tupper.protocol.reference import names_host_files
 
 Emit = Callable[[Mapping[str, object]], None]
-_VERSION = "build 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +37,7 @@ class Recipe:
         arguments: for ARG.
         force: run every step again.
         host_images: whether FROM may name an image in a file of the host.
+        check_use: raises for a template that FROM may not name.
     """
 
     name: str
@@ -54,28 +46,7 @@ class Recipe:
     arguments: Mapping[str, str] = field(default_factory=dict[str, str])
     force: bool = False
     host_images: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Stack:
-    """An image in the making.
-
-    Args:
-        key: of all that decided it.
-        layers: directories, the lowest first.
-        config: what it says about processes.
-        shell: for the shell forms.
-    """
-
-    key: str
-    layers: tuple[Path, ...]
-    config: ImageConfig
-    shell: tuple[str, ...] = df.DEFAULT_SHELL
-
-    def then(self, *parts: str) -> str:
-        """The key after one more step."""
-        text = json.dumps([self.key, *parts])
-        return hashlib.sha256(text.encode()).hexdigest()
+    check_use: CheckUse = lambda _: None
 
 
 async def build(context: Context, recipe: Recipe, emit: Emit) -> Rootfs:
@@ -97,6 +68,9 @@ class _Builder:
         self._recipe = recipe
         self._parsed = parsed
         self._emit = emit
+        self._layers = Layers(
+            context, self._log, host_images=recipe.host_images, check_use=recipe.check_use
+        )
         self._outer = df.global_args(parsed, recipe.arguments)
         self._stages: dict[int, Stack] = {}
         self._listed: list[str] | None = None
@@ -128,24 +102,9 @@ class _Builder:
             if stage.name and stage.name == name.lower():
                 return await self.stage(number)
         if name == "scratch":
-            empty = build_directory(self._context) / "scratch"
-            empty.mkdir(mode=0o755, parents=True, exist_ok=True)
-            return Stack(_VERSION, (empty,), ImageConfig())
+            return self._layers.empty()
         self._log(f"FROM {name}")
-        rootfs = await self._find(name)
-        return Stack(f"{_VERSION} {rootfs.digest}", (rootfs.path,), rootfs.config)
-
-    async def _find(self, name: str) -> Rootfs:
-        parts = self._context.parts
-        try:
-            return await parts.templates.ensure(name)
-        except (TemplateNotFound, InvalidArgument):
-            if not self._recipe.host_images and names_host_files(name):
-                raise PermissionDenied(
-                    f"FROM {name}: an image from a file of the host can be used only on the "
-                    "machine itself"
-                ) from None
-            return await parts.images.ensure(name)
+        return await self._layers.base(name)
 
     async def _apply(self, stack: Stack, step: df.Step, variables: Mapping[str, str]) -> Stack:
         config = stack.config
@@ -165,21 +124,12 @@ class _Builder:
                 return replace(stack, config=_configure(stack, step))
 
     async def _layer(
-        self, stack: Stack, key: str, work: Callable[[Workshop], Awaitable[None]]
+        self, stack: Stack, key: str, work: Callable[[Inside], Awaitable[None]]
     ) -> Stack:
-        """One more layer: the kept one, or a new one made in a workshop."""
-        layer = build_directory(self._context) / key
-        if self._recipe.force and layer.exists():
-            layer.rename(layer.with_name(f"tmp-old-{key[:16]}"))
-        if layer.is_dir():
-            self._log("unchanged")
-        else:
-            async with open_workshop(self._context, stack.layers, stack.config, layer) as workshop:
-                await work(workshop)
-        return replace(stack, key=key, layers=(*stack.layers, layer))
+        return await self._layers.add(stack, key, work, force=self._recipe.force)
 
     async def _workdir(self, stack: Stack, path: str) -> Stack:
-        async def work(workshop: Workshop) -> None:
+        async def work(workshop: Inside) -> None:
             await workshop.make_directory(path, user="root")
 
         return await self._layer(stack, stack.then("WORKDIR", path), work)
@@ -191,7 +141,7 @@ class _Builder:
             "RUN", *argv, config.user, config.workdir, json.dumps(sorted(variables.items()))
         )
 
-        async def work(workshop: Workshop) -> None:
+        async def work(workshop: Inside) -> None:
             status = await workshop.run(
                 argv,
                 env=variables,
@@ -213,7 +163,7 @@ class _Builder:
         source = await self._source(step)
         key = stack.then("COPY", source.key, target, step.chown, step.chmod, str(step.unpack))
 
-        async def work(workshop: Workshop) -> None:
+        async def work(workshop: Inside) -> None:
             await copy_in(workshop, step, source, target)
 
         return await self._layer(stack, key, work)
@@ -248,19 +198,8 @@ class _Builder:
 
     async def store(self, stack: Stack) -> Rootfs:
         """Copy the stack into one tree in the image store, under the template's name."""
-        images, templates = self._context.parts.images, self._context.parts.templates
-        config = json.dumps([dict(stack.config.env), stack.config.workdir, stack.config.user,
-                             stack.config.entrypoint, stack.config.cmd, dict(stack.config.labels),
-                             stack.config.exposed_ports])  # fmt: skip
-        digest = "sha256:" + stack.then("RESULT", config)
-        found = await images.lookup(digest)
-        if found is None:
-            self._log("storing")
-            async with images.staging() as stage:
-                await flatten(stack.layers, stage)
-                reference = f"template:{self._recipe.name}"
-                found = await images.add_tree(digest, stage / "rootfs", stack.config, reference)
-        await templates.register(self._recipe.name, found)
+        found = await self._layers.store(stack, self._recipe.name)
+        await self._context.parts.templates.register(self._recipe.name, found)
         return found
 
 

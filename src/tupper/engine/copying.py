@@ -19,7 +19,8 @@ from typing import BinaryIO
 from tupper.core.backend import ImageConfig
 from tupper.core.errors import TemplateError
 from tupper.engine.context import Context
-from tupper.engine.workshop import Workshop, open_workshop
+from tupper.engine.inside import Inside
+from tupper.engine.workshop import open_workshop
 from tupper.protocol import dockerfile as df
 
 
@@ -64,7 +65,7 @@ def items_of(directory: Path, pattern: str, chosen: list[str]) -> list[Item]:
     return items
 
 
-async def copy_in(workshop: Workshop, step: df.Copy, source: Source, target: str) -> None:
+async def copy_in(workshop: Inside, step: df.Copy, source: Source, target: str) -> None:
     """Copy a source to a target inside.
 
     A target that ends with a slash, or is a directory, gets the things under their own names; any
@@ -95,7 +96,7 @@ async def copy_in(workshop: Workshop, step: df.Copy, source: Source, target: str
 
 
 async def _copy_from(
-    workshop: Workshop,
+    workshop: Inside,
     context: Context,
     layers: tuple[Path, ...],
     path: str,

@@ -2,7 +2,8 @@
 
 The undos are on one ``AsyncExitStack`` and are released only when the sandbox is running. What can
 overlap does: the record, the directory with its disk, the network and the root filesystem are
-made at once; the machine's record is saved while its agent starts.
+made at once; the network is opened while the machine starts, which hears and sends nothing before;
+the machine's record is saved while its agent starts.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from tupper.core.lifecycle import EndReason, OnTimeout, State
 from tupper.core.log import event, problem
 from tupper.core.sandbox import CreateRequest, SandboxRecord
 from tupper.engine.context import Context
+from tupper.engine.inside import Inside
+from tupper.engine.launch import READY_S, launch
 from tupper.engine.parts import AgentClient
 from tupper.engine.ports import publish
 from tupper.engine.sandbox import Sandbox
@@ -97,9 +100,8 @@ class Creation:
                     self._find_rootfs(),
                 )
             marks.append(time.monotonic())
-            machine = await self._start(backend, undo)
-            marks.append(time.monotonic())
-            await self._await_agent(machine, undo)
+            await together(self._admit(), self._bring_up(backend, undo, marks))
+            await self._launch()
             await self._publish(undo)
             await self._be_running()
             undo.pop_all()
@@ -151,11 +153,21 @@ class Creation:
 
     async def _attach(self, undo: AsyncExitStack) -> None:
         parts = self._context.parts
-        attachment = await parts.network.attach(
+        attachment = await parts.network.prepare(
             self._sandbox.id, parts.policy(self._sandbox.record)
         )
         later(undo, parts.network.detach, attachment)
         self._attachment = attachment
+
+    async def _admit(self) -> None:
+        """Let the guest's packets through, judged. Nothing passes the link before."""
+        if self._attachment is not None:
+            await self._context.parts.network.admit(self._attachment)
+
+    async def _bring_up(self, backend: Backend, undo: AsyncExitStack, marks: list[float]) -> None:
+        machine = await self._start(backend, undo)
+        marks.append(time.monotonic())
+        await self._await_agent(machine, undo)
 
     async def _find_rootfs(self) -> None:
         request, parts = self._request, self._context.parts
@@ -168,18 +180,22 @@ class Creation:
         self._rootfs = rootfs
         # No await in between: from here the image counts as used.
         self._sandbox.change(rootfs_digest=rootfs.digest)
+        if request.cpus is None and rootfs.config.cpus:
+            self._sandbox.change(cpus=rootfs.config.cpus)
+        if request.memory_mib is None and rootfs.config.memory_mib:
+            self._sandbox.change(memory_mib=rootfs.config.memory_mib)
 
     async def _start(self, backend: Backend, undo: AsyncExitStack) -> Machine:
         plan = await self._plan()
         if self._attachment is not None:
             self._sandbox.change(attachment=attachment_json(self._attachment))
-        machine = await self._launch(backend, plan)
+        machine = await self._boot(backend, plan)
         later(undo, stop_now, machine)
         self._sandbox.machine = machine
         self._sandbox.change(machine=machine.record)
         return machine
 
-    async def _launch(self, backend: Backend, plan: MachinePlan) -> Machine:
+    async def _boot(self, backend: Backend, plan: MachinePlan) -> Machine:
         return await backend.start(plan)
 
     async def _plan(self) -> MachinePlan:
@@ -282,6 +298,18 @@ class Creation:
 
     async def _introduce(self, client: AgentClient) -> None:
         """Tell the agent who it is, where its configuration did not."""
+
+    async def _launch(self) -> None:
+        """Run what the template starts, until it is ready."""
+        machine, config = self._sandbox.machine, self._rootfs and self._rootfs.config
+        if self._is_build or not machine or not config or not (config.start or config.ready):
+            return
+        await unless_ended(
+            machine,
+            launch(Inside(self._context, self._sandbox), config),
+            timeout_s=2 * READY_S,
+            what=f"the start command of sandbox {self._sandbox.id}",
+        )
 
     async def _publish(self, undo: AsyncExitStack) -> None:
         for port in self._request.ports:

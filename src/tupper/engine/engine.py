@@ -31,6 +31,7 @@ from tupper.core.sandbox import CreateRequest, SandboxRecord
 from tupper.core.settings import Settings
 from tupper.core.snapshot import SnapshotRecord
 from tupper.engine.adoption import adopt_all, check_health
+from tupper.engine.builds import Builds
 from tupper.engine.context import Context
 from tupper.engine.copies import (
     MOST_FORKS,
@@ -91,6 +92,7 @@ class Engine:
         self._closed = False
         self._slots = asyncio.Semaphore(_CREATIONS_AT_ONCE)
         self._changes: set[asyncio.Task[object]] = set()
+        self.builds = Builds(context)
 
     @classmethod
     async def open(
@@ -118,6 +120,7 @@ class Engine:
             engine = cls(Context(paths, settings, store, parts))
             parts.bind(engine._context)
             await adopt_all(engine._context, engine._watch)
+            engine.builds.sweep()
         except BaseException:
             await store.close()
             raise
@@ -181,6 +184,11 @@ class Engine:
         """How many sandboxes run or are being made."""
         return len(self._context.awake())
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether something would be cut off if this process left for good."""
+        return bool(self._context.awake() or self.builds.running)
+
     def images_in_use(self) -> set[str]:
         """Digests of root filesystems that sandboxes, paused ones too, and snapshots stand on."""
         records = [sandbox.record for sandbox in self._context.sandboxes.values()]
@@ -215,6 +223,8 @@ class Engine:
         snapshot = await self._snapshot_for(request)
         if snapshot is not None:
             request = request_from(request, snapshot)
+        elif not request.image:
+            self.builds.check_use(request.template, request.owner_key)
         sandbox, request = reserve(self._context, request)
         making = Creation(self._context, sandbox, request)
         if snapshot is not None:
@@ -716,6 +726,7 @@ class Engine:
         force: bool,
         emit: Callable[[Mapping[str, object]], None],
         host_images: bool = True,
+        owner_key: str = "",
     ) -> Rootfs:
         """Build a template from a Dockerfile inside sandboxes.
 
@@ -727,12 +738,22 @@ class Engine:
             force: run every step again.
             emit: gets ``{"event": "log", "message"}`` as it goes.
             host_images: whether FROM may name an image in a file of the host.
+            owner_key: the API key that it is for; empty for the machine's own user.
 
         Raises:
-            PermissionDenied: FROM names one and may not.
+            PermissionDenied: FROM names one and may not, or the template is somebody else's.
             TemplateError: naming the line that is wrong or failed.
         """
         from tupper.engine.build import Recipe, build  # noqa: PLC0415 - rarely needed
 
-        recipe = Recipe(name, dockerfile, context, arguments, force, host_images=host_images)
+        self.builds.claim(name, owner_key)
+        recipe = Recipe(
+            name,
+            dockerfile,
+            context,
+            arguments,
+            force,
+            host_images=host_images,
+            check_use=lambda template: self.builds.check_use(template, owner_key),
+        )
         return await build(self._context, recipe, emit)

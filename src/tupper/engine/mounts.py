@@ -40,7 +40,7 @@ async def mount_overlay(place: Path, lowers: Sequence[Path]) -> Path:
     for number, lower in enumerate(lowers):
         (place / str(number)).symlink_to(lower)
     stack = ":".join(str(number) for number in reversed(range(len(lowers))))
-    options = f"lowerdir={stack},upperdir=upper,workdir=work"
+    options = f"lowerdir={stack},upperdir=upper,workdir=work,redirect_dir=off,metacopy=off"
     argv = ["mount", "-t", "overlay", "tupper-build", "-o", options, "merged"]
     await run(argv, timeout_s=_TIMEOUT_S, cwd=place)
     return place / "merged"
@@ -72,7 +72,7 @@ async def unmount_below(directory: Path) -> None:
         await run(["umount", "-l", str(point)], timeout_s=_TIMEOUT_S, check=False)
 
 
-async def flatten(lowers: Sequence[Path], stage: Path) -> Path:
+async def copy_stack(lowers: Sequence[Path], stage: Path) -> Path:
     """Copy what a stack shows into one tree, ``stage / "rootfs"``.
 
     ``cp`` reads through the overlay, so removed files and replaced directories need no thought of

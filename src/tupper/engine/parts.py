@@ -76,9 +76,12 @@ class AgentClient(Protocol):
 class Net(Protocol):
     """Networks of sandboxes; ``tupper.network.Network`` is one."""
 
-    async def attach(self, sandbox_id: str, policy: Policy) -> Attachment:
-        """Make a network."""
+    async def prepare(self, sandbox_id: str, policy: Policy) -> Attachment:
+        """Make a network that lets nothing through yet."""
         ...
+
+    async def admit(self, attachment: Attachment) -> None:
+        """Let through what its policy allows."""
 
     async def detach(self, attachment: Attachment) -> None:
         """Remove it. Idempotent."""

@@ -9,7 +9,8 @@ from pathlib import Path
 from tupper.core.backend import ImageConfig, Rootfs
 from tupper.core.errors import TemplateError
 from tupper.engine.context import Context
-from tupper.engine.mounts import flatten, unmount_below
+from tupper.engine.flat import flatten
+from tupper.engine.mounts import unmount_below
 from tupper.engine.workshop import build_directory, open_workshop
 from tupper.images import Progress, ProgressEvent
 from tupper.images.recipe import Recipe

@@ -106,12 +106,15 @@ class Revival(Creation):
         self._sandbox.change(rootfs_digest=rootfs.digest)
         self._saved = await self._origin.saved()
 
-    async def _launch(self, backend: Backend, plan: MachinePlan) -> Machine:
+    async def _boot(self, backend: Backend, plan: MachinePlan) -> Machine:
         saved = self._saved
         binary = self._context.binaries.find(saved.agent)
         self._sandbox.change(agent_digest=saved.agent)
         snapshot = Snapshot(self._origin.directory, saved.backend, saved.version, saved.data)
         return await backend.restore(snapshot, replace(plan, agent_binary=binary))
+
+    async def _launch(self) -> None:
+        """What the template starts runs already."""
 
     def _first_token(self) -> str:
         return self._saved.token

@@ -116,6 +116,7 @@ async def take_down(context: Context, watch: Watch, sandbox: Sandbox) -> None:
         with contextlib.suppress(TupperError, OSError):
             await sandbox.client.close()
     sandbox.client = None
+    sandbox.health = OK
     sandbox.steady.set()
     if sandbox.machine is not None:
         try:

@@ -25,6 +25,7 @@ from tupper.images.locks import held, locked
 from tupper.images.manifest import Platform, parse_platform
 from tupper.images.records import ImageInfo, Progress, ProgressEvent, Pruned
 from tupper.images.store import Reference, Store, Stored
+from tupper.protocol.naming import DEFAULT_TAG
 from tupper.protocol.reference import (
     LocalPath,
     RegistryName,
@@ -337,3 +338,9 @@ def _possible_names(text: str) -> list[tuple[str, str]]:
     path = str(Path(parsed.path).expanduser().absolute())
     kinds = [parsed.transport] if parsed.transport else _FILE_TRANSPORTS
     return [(_canonical(LocalPath(kind, path, parsed.name)), platform) for kind in kinds]
+
+
+def render_reference(name: str, tag: str = DEFAULT_TAG) -> str:
+    """The name of a template's tree in the image store."""
+    plain = f"{TEMPLATE_PREFIX}{name}"
+    return plain if tag == DEFAULT_TAG else f"{plain}:{tag}"

@@ -32,9 +32,9 @@ from pathlib import Path
 from typing import cast
 
 from tupper.core.backend import ImageConfig
-from tupper.core.errors import InvalidArgument, TemplateError
+from tupper.core.errors import TemplateError
+from tupper.protocol.naming import check_name
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _KEYS = {
     "description", "kind", "from", "packages", "variant", "shell", "commands", "exclude", "config",
 }  # fmt: skip
@@ -110,19 +110,6 @@ class Recipe:
                 info.size = len(data)
                 archive.addfile(info, io.BytesIO(data))
         return buffer.getvalue()
-
-
-def check_name(name: str) -> str:
-    """The name, if it can be one of a template.
-
-    Raises:
-        InvalidArgument: it cannot.
-    """
-    if not _NAME.fullmatch(name):
-        raise InvalidArgument(
-            f"not a template name: {name!r}; lower-case letters, digits, '.', '_' and '-'"
-        )
-    return name
 
 
 def read_recipe(directory: Path) -> Recipe:

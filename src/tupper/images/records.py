@@ -55,6 +55,23 @@ class Pruned:
 
 
 @dataclass(frozen=True, slots=True)
+class TemplateTag:
+    """A name for one build of a template.
+
+    Args:
+        tag: of the template.
+        build_id: a UUID.
+        created_at: when the tag was given, seconds since 1970.
+        digest: of the root filesystem.
+    """
+
+    tag: str
+    build_id: str
+    created_at: float
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class TemplateInfo:
     """A template: a recipe, or something that was registered under a name.
 
@@ -65,6 +82,8 @@ class TemplateInfo:
         size_bytes: on disk.
         description: one line.
         is_current: whether it was built from the recipe as it is now.
+        tags: of what was built, the default one first.
+        is_recipe: whether it is one of the recipes.
     """
 
     name: str
@@ -73,3 +92,5 @@ class TemplateInfo:
     size_bytes: int
     description: str
     is_current: bool
+    tags: tuple[TemplateTag, ...] = ()
+    is_recipe: bool = False

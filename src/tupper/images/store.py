@@ -305,6 +305,11 @@ def _config_from_json(value: dict[str, object]) -> ImageConfig:
         cmd=tuple(cast("list[str]", value["cmd"])),
         labels=cast("dict[str, str]", value["labels"]),
         exposed_ports=tuple(cast("list[int]", value["exposed_ports"])),
+        # Later than the first version of the record.
+        start=str(value.get("start", "")),
+        ready=str(value.get("ready", "")),
+        cpus=cast("float", value.get("cpus", 0.0)),
+        memory_mib=cast("int", value.get("memory_mib", 0)),
     )
 
 

@@ -14,23 +14,31 @@ import asyncio
 import functools
 import hashlib
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 
 from tupper.core.backend import ImageConfig, Rootfs
 from tupper.core.errors import AlreadyExists, TemplateError, TemplateNotFound
 from tupper.core.log import event
 from tupper.images.aptsources import DISTRIBUTION_FILES, Distribution, find_distribution
-from tupper.images.catalog import ANY_PLATFORM, TEMPLATE_PREFIX, Images
+from tupper.images.catalog import (
+    ANY_PLATFORM,
+    TEMPLATE_PREFIX,
+    Images,
+    render_reference,
+)
 from tupper.images.child import unpack_layers
 from tupper.images.debian import BUILDER, build_debian, layer_digest
 from tupper.images.freshness import Kept
 from tupper.images.layers import Limits
 from tupper.images.manifest import parse_platform
-from tupper.images.recipe import Recipe, check_name, read_recipe
-from tupper.images.records import Progress, ProgressEvent, TemplateInfo
+from tupper.images.recipe import Recipe, read_recipe
+from tupper.images.records import Progress, ProgressEvent, TemplateInfo, TemplateTag
 from tupper.images.store import Reference
 from tupper.images.unpack import Layer
+from tupper.protocol.naming import DEFAULT_TAG, check_name, check_tag, parse_template
 
 # Gets the recipe, what it starts from, an empty directory for the result's ``rootfs``.
 Builder = Callable[[Recipe, Rootfs, Path, Progress], Awaitable[ImageConfig]]
@@ -60,18 +68,24 @@ class Templates:
     ) -> Rootfs:
         """The root filesystem of a template, built if it is missing or its recipe changed.
 
+        Args:
+            name: of the template, perhaps with ``:TAG``.
+            progress: told what happens.
+            force: build a recipe again.
+
         Raises:
             TemplateNotFound: naming the templates that there are.
             TemplateError: a recipe is wrong, or a step failed; nothing is changed then.
         """
-        recipe = self._find_recipe(check_name(name))
-        if recipe is None:
-            return self._find_registered(name)
+        name, tag = parse_template(name)
+        recipe = self._find_recipe(name)
+        if recipe is None or tag != DEFAULT_TAG:
+            return self._find_registered(name, tag)
         tell = progress or _ignore
         async with self._images.only_one(f"template {name}"):
             base = await self._start_point(recipe, tell)
             key = self._key(recipe, base)
-            found = None if force else self._images.find_tree(_reference(name), stamp=key)
+            found = None if force else self._images.find_tree(render_reference(name), stamp=key)
             if found is not None:
                 return found
             return await self._build(recipe, base, key, tell)
@@ -83,33 +97,53 @@ class Templates:
             key = await self._current_key(recipe)
             infos[name] = self._describe(name, recipe.description, key)
         for reference in self._images.store.references():
-            name = reference.name.removeprefix(TEMPLATE_PREFIX)
+            name, _, _ = reference.name.removeprefix(TEMPLATE_PREFIX).partition(":")
             if reference.name.startswith(TEMPLATE_PREFIX) and name not in infos:
-                infos[name] = self._describe(name, "", _REGISTERED)
+                infos[name] = self._describe(name, "", None)
         return [infos[name] for name in sorted(infos)]
+
+    def info(self, name: str) -> TemplateInfo:
+        """One template that was built; a recipe also if it was not.
+
+        Raises:
+            TemplateNotFound: there is none.
+        """
+        name, _ = parse_template(name)
+        recipe = self._find_recipe(name)
+        found = self._describe(name, recipe.description if recipe else "", None)
+        if recipe is None and not found.tags:
+            raise self._not_found(name)
+        return found
+
+    def is_recipe(self, name: str) -> bool:
+        """Whether a name is a recipe's."""
+        return self._find_recipe(check_name(name)) is not None
 
     def unbuilt(self) -> Sequence[str]:
         """Recipes whose first use has to build them, which takes a while. Reads little."""
         names = {f.parent.name for d in self._recipe_dirs for f in d.glob("*/template.toml")}
-        store = self._images.store
-        return sorted(n for n in names if store.reference(_reference(n), ANY_PLATFORM) is None)
+        built = {reference.name for reference in self._images.store.references()}
+        return sorted(name for name in names if render_reference(name) not in built)
 
     async def remove(self, name: str) -> None:
-        """Forget what was built or registered under a name; a recipe stays.
+        """Forget what was built or registered under a name, whatever its tags; a recipe stays.
 
-        The tree goes with the next ``prune``, when no sandbox uses it.
+        The trees go with the next ``prune``, when no sandbox uses them.
 
         Raises:
             TemplateNotFound: nothing was built or registered.
         """
-        reference = self._images.store.reference(_reference(check_name(name)), ANY_PLATFORM)
-        if reference is None:
+        references = list(self._references(check_name(name)))
+        if not references:
             raise TemplateNotFound(f"template {name} is not built, there is nothing to remove")
-        self._images.store.drop_reference(reference)
+        for reference in references:
+            self._images.store.drop_reference(reference)
         event("template.removed", template=name)
 
-    async def register(self, name: str, rootfs: Rootfs) -> None:
-        """Give a stored root filesystem a template's name, instead of an earlier one.
+    async def register(
+        self, name: str, rootfs: Rootfs, *, tag: str = DEFAULT_TAG, build_id: str = ""
+    ) -> None:
+        """Give a stored root filesystem a template's name and tag, instead of an earlier one.
 
         Raises:
             AlreadyExists: a recipe has the name.
@@ -117,10 +151,28 @@ class Templates:
         if self._find_recipe(check_name(name)) is not None:
             raise AlreadyExists(f"template {name} is made by a recipe, choose another name")
         self._images.store.prepare()
+        stamp = f"{_REGISTERED} {build_id or uuid.uuid4()} {time.time():.6f}"
         self._images.store.add_reference(
-            Reference(_reference(name), ANY_PLATFORM, rootfs.digest, _REGISTERED)
+            Reference(render_reference(name, check_tag(tag)), ANY_PLATFORM, rootfs.digest, stamp)
         )
-        event("template.registered", template=name, digest=rootfs.digest)
+        event("template.registered", template=name, tag=tag, digest=rootfs.digest)
+
+    def untag(self, name: str, tag: str) -> None:
+        """Forget a tag; without one nothing happens."""
+        reference = self._images.store.reference(render_reference(name, tag), ANY_PLATFORM)
+        if reference is not None:
+            self._images.store.drop_reference(reference)
+
+    def tags(self, name: str) -> Sequence[TemplateTag]:
+        """What was built under a name, by tag, the default one first. Empty if nothing was."""
+        found = [_tag_of(reference) for reference in self._references(check_name(name))]
+        return sorted(found, key=lambda each: (each.tag != DEFAULT_TAG, each.tag))
+
+    def _references(self, name: str) -> Iterator[Reference]:
+        plain = render_reference(name)
+        for reference in self._images.store.references():
+            if reference.name == plain or reference.name.startswith(f"{plain}:"):
+                yield reference
 
     def _recipes(self) -> dict[str, Recipe]:
         found: dict[str, Recipe] = {}
@@ -137,17 +189,22 @@ class Templates:
                 return self._read.get(str(place), (place,), functools.partial(read_recipe, place))
         return None
 
-    def _find_registered(self, name: str) -> Rootfs:
-        found = self._images.find_tree(_reference(name), stamp=_REGISTERED)
-        if found is not None:
-            return found
+    def _find_registered(self, name: str, tag: str) -> Rootfs:
+        reference = self._images.store.reference(render_reference(name, tag), ANY_PLATFORM)
+        if reference is not None and reference.stamp.split(" ")[0] == _REGISTERED:
+            found = self._images.find_tree(reference.name, stamp=reference.stamp)
+            if found is not None:
+                return found
+        raise self._not_found(name if tag == DEFAULT_TAG else f"{name}:{tag}")
+
+    def _not_found(self, what: str) -> TemplateNotFound:
         stored = {
             item.name.removeprefix(TEMPLATE_PREFIX)
             for item in self._images.store.references()
-            if item.stamp == _REGISTERED
+            if item.stamp.split(" ")[0] == _REGISTERED
         }
         known = ", ".join(sorted({*self._recipes(), *stored}))
-        raise TemplateNotFound(f"there is no template {name}; known: {known or 'none'}")
+        return TemplateNotFound(f"there is no template {what}; known: {known or 'none'}")
 
     async def _start_point(self, recipe: Recipe, progress: Progress) -> Rootfs | None:
         """What a recipe with ``from`` starts from; a template's name wins over an image's."""
@@ -190,7 +247,7 @@ class Templates:
                 config = await self._builder(recipe, base, stage, progress)
             progress(ProgressEvent("storing"))
             rootfs = await self._images.add_tree(
-                digest, stage / "rootfs", config, _reference(recipe.name), stamp=key
+                digest, stage / "rootfs", config, render_reference(recipe.name), stamp=key
             )
         event("template.built", template=recipe.name, digest=digest)
         return rootfs
@@ -220,23 +277,38 @@ class Templates:
             )
         return recipe.config
 
-    def _describe(self, name: str, description: str, key: str) -> TemplateInfo:
-        reference = self._images.store.reference(_reference(name), ANY_PLATFORM)
-        stored = None if reference is None else self._images.store.read(reference.digest)
-        if reference is None or stored is None:
-            return TemplateInfo(name, "", 0.0, 0, description, is_current=False)
+    def _describe(self, name: str, description: str, key: str | None) -> TemplateInfo:
+        """What there is of a template; ``key`` is that of its recipe as it is now."""
+        is_recipe = self._find_recipe(name) is not None
+        tags = tuple(self.tags(name))
+        for tag in tags:
+            reference = self._images.store.reference(render_reference(name, tag.tag), ANY_PLATFORM)
+            stored = self._images.store.read(tag.digest)
+            if reference is None or stored is None:
+                continue
+            return TemplateInfo(
+                name=name,
+                digest=tag.digest,
+                built_at=stored.created_at,
+                size_bytes=stored.rootfs.size_bytes,
+                description=description,
+                is_current=not is_recipe or reference.stamp == key,
+                tags=tags,
+                is_recipe=is_recipe,
+            )
         return TemplateInfo(
-            name=name,
-            digest=reference.digest,
-            built_at=stored.created_at,
-            size_bytes=stored.rootfs.size_bytes,
-            description=description,
-            is_current=reference.stamp == key,
+            name, "", 0.0, 0, description, is_current=False, tags=tags, is_recipe=is_recipe
         )
 
 
-def _reference(name: str) -> str:
-    return f"{TEMPLATE_PREFIX}{name}"
+def _tag_of(reference: Reference) -> TemplateTag:
+    _, _, tag = reference.name.removeprefix(TEMPLATE_PREFIX).partition(":")
+    kind, _, rest = reference.stamp.partition(" ")
+    build_id, _, created_at = rest.partition(" ")
+    if kind != _REGISTERED or not created_at:
+        # A recipe's, or of a time when builds had no id.
+        build_id, created_at = str(uuid.uuid5(uuid.NAMESPACE_OID, reference.digest)), "0"
+    return TemplateTag(tag or DEFAULT_TAG, build_id, float(created_at), reference.digest)
 
 
 def _ignore(_: ProgressEvent) -> None:

@@ -130,17 +130,18 @@ class Netlink:
         names = _attribute(_PROP_LIST | _NESTED, _text(_ALT_IFNAME, alternative))
         self._ask(_NEWLINKPROP, _link(index) + names, _CREATE | _EXCL)
 
-    def set_up(self, index: int, *, alias: str = "", ipv6: bool = False) -> None:
+    def describe(self, index: int, alias: str) -> None:
+        """Write down what a device says about itself."""
+        self._ask(_NEWLINK, _link(index) + _attribute(_IFALIAS, alias.encode()))
+
+    def set_up(self, index: int, *, ipv6: bool = False) -> None:
         """Switch a device on.
 
         Args:
             index: of the device.
-            alias: what the device says about itself.
             ipv6: whether it makes itself an address.
         """
         body = _link(index, _UP)
-        if alias:
-            body += _attribute(_IFALIAS, alias.encode())
         if not ipv6 and Path("/proc/sys/net/ipv6").exists():
             mode = _attribute(_ADDR_GEN_MODE, bytes([_ADDR_GEN_NONE]))
             body += _attribute(_AF_SPEC, _attribute(socket.AF_INET6, mode))

@@ -103,17 +103,20 @@ class Holders(Network):
         self._attaching: set[str] = set()  # not for a sweep that comes in between
         self._children: dict[int, subprocess.Popen[bytes]] = {}
 
-    async def attach(self, sandbox_id: str, policy: Policy) -> Attachment:
-        """See :meth:`Network.attach`."""
+    async def prepare(self, sandbox_id: str, policy: Policy) -> Attachment:
+        """See :meth:`Network.prepare`."""
         check_id(sandbox_id)
         check_policy(policy)
         self._attaching.add(sandbox_id)
         try:
-            return await self._attach(sandbox_id, policy)
+            return await self._prepare(sandbox_id, policy)
         finally:
             self._attaching.discard(sandbox_id)
 
-    async def _attach(self, sandbox_id: str, policy: Policy) -> Attachment:
+    async def admit(self, attachment: Attachment) -> None:
+        """See :meth:`Network.admit`. The rules are there before the guest's namespace has a way."""
+
+    async def _prepare(self, sandbox_id: str, policy: Policy) -> Attachment:
         if sandbox_id in self._state.ids():
             raise AlreadyExists(f"sandbox {sandbox_id} already has a network")
         obstacle = await find_obstacle()

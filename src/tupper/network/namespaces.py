@@ -83,22 +83,22 @@ class Namespaces(Network):
         self._may_have_table = True  # an earlier process may have left one
         self._is_clean = False  # nothing of ours is on the host, as far as we know
 
-    async def attach(self, sandbox_id: str, policy: Policy) -> Attachment:
-        """See :meth:`Network.attach`."""
+    async def prepare(self, sandbox_id: str, policy: Policy) -> Attachment:
+        """See :meth:`Network.prepare`. The host's end of the link is down until it is admitted."""
         check_id(sandbox_id)
         check_policy(policy)
         self._attaching.add(sandbox_id)
         try:
-            return await self._attach(sandbox_id, policy)
-        finally:
+            return await self._prepare(sandbox_id, policy)
+        except BaseException:
             self._attaching.discard(sandbox_id)
+            raise
 
-    async def _attach(self, sandbox_id: str, policy: Policy) -> Attachment:
+    async def _prepare(self, sandbox_id: str, policy: Policy) -> Attachment:
         netns = self._netns_of(sandbox_id)
         if (NETNS_DIR / netns).exists():
             raise AlreadyExists(f"sandbox {sandbox_id} already has a network")
-        uplinks = find_uplinks()
-        mtu = max(_MTU_MIN, min([mtu_of(name) for name in uplinks] or [1500]))
+        mtu = max(_MTU_MIN, min([mtu_of(name) for name in find_uplinks()] or [1500]))
         async with contextlib.AsyncExitStack() as undo:
             taking = asyncio.ensure_future(self._take_subnet(sandbox_id, mtu))
             undo.push_async_callback(self._remove_taken, sandbox_id, taking)
@@ -108,14 +108,14 @@ class Namespaces(Network):
             entry = Entry(sandbox_id, link, subnet.guest, policy, subnet.virtual_servers)
             self._state.save(entry)
             set_link(link, reaches_loopback=_reaches_loopback(entry))
-            await _together(self._set_up_guest(netns, subnet), self._admit(entry, uplinks))
+            await self._set_up_guest(netns, subnet)
             undo.pop_all()
         return Attachment(
             netns=netns,
             interface=_DEVICE,
             address=f"{subnet.guest}/30",
             gateway=subnet.gateway,
-            dns=subnet.virtual_servers[: len(self._resolvers or ())],
+            dns=subnet.virtual_servers[: len(find_resolvers())],
             mtu=mtu,
             data={
                 "kind": self.kind,
@@ -124,6 +124,30 @@ class Namespaces(Network):
                 "hosts": dict.fromkeys(HOST_NAMES, subnet.gateway),
             },
         )
+
+    async def admit(self, attachment: Attachment) -> None:
+        """See :meth:`Network.admit`."""
+        sandbox_id = str(attachment.data.get("sandbox"))
+        try:
+            entry = self._state.load(sandbox_id)
+            if entry is None:
+                raise NotFound(f"sandbox {sandbox_id} has no network")
+            await self._admit(entry, find_uplinks())
+            await self._open(entry.link)
+        finally:
+            self._attaching.discard(sandbox_id)
+
+    async def _open(self, link: str) -> None:
+        """Switch the host's end of a link on: its packets are judged from the first one on."""
+
+        def work() -> None:
+            with devices.Netlink() as host:
+                host.set_up(host.index(link))
+
+        try:
+            await in_thread(work, name="network")
+        except OSError as error:
+            raise NetworkError(f"cannot open a sandbox's network: {error}") from error
 
     async def detach(self, attachment: Attachment) -> None:
         """See :meth:`Network.detach`."""
@@ -265,7 +289,7 @@ class Namespaces(Network):
             except FileExistsError:
                 host.delete(link)
                 return False
-            host.set_up(index, alias=sandbox_id)
+            host.describe(index, sandbox_id)
             host.add_address(index, subnet.gateway, prefix=30)
         except BaseException:
             host.delete(link)

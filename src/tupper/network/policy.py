@@ -136,15 +136,37 @@ class Network(abc.ABC):
 
     kind: ClassVar[str]
 
-    @abc.abstractmethod
     async def attach(self, sandbox_id: str, policy: Policy) -> Attachment:
-        """Make a network for a sandbox. On failure nothing is left.
+        """Make a network for a sandbox and open it: :meth:`prepare` and :meth:`admit`.
 
+        On failure nothing is left. Raises what these two raise.
+        """
+        attachment = await self.prepare(sandbox_id, policy)
+        try:
+            await self.admit(attachment)
+        except BaseException:
+            await self.detach(attachment)
+            raise
+        return attachment
+
+    @abc.abstractmethod
+    async def prepare(self, sandbox_id: str, policy: Policy) -> Attachment:
+        """Make a network that is complete for the guest. On failure nothing is left.
+
+        No packet leaves it before :meth:`admit`, so a guest may be started meanwhile.
         Attachment.data["hosts"] maps names to addresses for the guest's ``/etc/hosts``.
 
         Errors:
             InvalidArgument: the policy. AlreadyExists: this sandbox has a network. NetworkError:
             the host refused. CapacityReached: no free subnet.
+        """
+
+    @abc.abstractmethod
+    async def admit(self, attachment: Attachment) -> None:
+        """Judge a prepared network's packets from now on, and let them through.
+
+        Errors:
+            NetworkError: the host refused. NotFound: the network is gone.
         """
 
     @abc.abstractmethod

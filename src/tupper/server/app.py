@@ -12,12 +12,15 @@ from starlette.types import Receive, Scope, Send
 
 from tupper.core.errors import Unauthenticated
 from tupper.engine import Engine
-from tupper.server import commands, e2b, files, lifecycle, logs, own, stock
+from tupper.server import commands, docs, e2b, files, lifecycle, logs, own, stock, templates
 from tupper.server.activity import Activity
 from tupper.server.auth import find_key, given_secrets
 from tupper.server.http import failure, plain_failure
 from tupper.server.idempotency import Keys
 from tupper.server.links import Links
+
+# What asks for no key.
+OPEN = ("/health", *docs.OPEN)
 
 
 def make_app(
@@ -32,7 +35,7 @@ def make_app(
         background: whether `tupper serve` may take its place.
     """
     # Ours first: E2B's unsupported routes are greedy.
-    modules = (own, stock, logs, commands, files, lifecycle, e2b)
+    modules = (docs, own, stock, logs, commands, files, lifecycle, templates, e2b)
     app = Starlette(
         routes=[route for module in modules for route in module.routes()],
         exception_handlers={HTTPException: _refuse},
@@ -42,6 +45,7 @@ def make_app(
     app.state.leave = leave
     app.state.activity = activity
     app.state.idempotency = Keys()
+    app.state.uploads = templates.Uploads.new()
     app.state.restart = False
     app.state.background = background
     return Gatekeeper(app, engine, activity)
@@ -61,6 +65,11 @@ class Gatekeeper:
         self._app = app
         self._engine = engine
         self._activity = activity
+
+    @property
+    def inner(self) -> Starlette:
+        """The app behind it, with the routes."""
+        return self._app
 
     def lead_links(self, links: Links) -> None:
         """Say where links to files lead."""
@@ -88,8 +97,10 @@ class Gatekeeper:
             await self._app(scope, receive, send)
 
     async def _may_pass(self, scope: Scope) -> bool:
-        if scope["state"].get("local") is True or scope["path"] == "/health":
+        if scope["state"].get("local") is True or scope["path"] in OPEN:
             return True
+        if scope["path"].startswith(templates.UPLOADS):
+            return True  # its links carry a permission of their own
         given = set(given_secrets(scope["headers"]))
         if len(given) != 1:
             return False

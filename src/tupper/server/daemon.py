@@ -142,7 +142,7 @@ def _url(listener: socket.socket) -> str:
 async def _leave_when_idle(engine: Engine, activity: Activity, leave: asyncio.Event) -> None:
     limit_s = engine.settings.leave_after_s
     while True:
-        idle_s = 0.0 if engine.count else activity.idle_s
+        idle_s = 0.0 if engine.is_busy else activity.idle_s
         if idle_s >= limit_s:
             event("daemon.idle", idle_s=idle_s)
             leave.set()

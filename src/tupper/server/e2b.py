@@ -58,8 +58,6 @@ def routes() -> list[Route]:
 
 
 UNSUPPORTED = (
-    "/templates", "/templates/{rest:path}",
-    "/v2/templates", "/v2/templates/{rest:path}", "/v3/templates", "/v3/templates/{rest:path}",
     "/volumes", "/volumes/{rest:path}", "/secrets", "/secrets/{rest:path}",
 )  # fmt: skip
 

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tupper.core.errors import InvalidArgument, NotFound, TupperError
+from tupper.core.errors import InvalidArgument, SnapshotNotFound, TupperError
 from tupper.core.snapshot import SnapshotRecord
 from tupper.protocol import e2b
 from tupper.protocol.e2b import V2_TIMEOUT_S
@@ -32,7 +32,6 @@ def routes() -> list[Route]:
         Route("/sandboxes/{id}/fork", guarded(_fork), methods=["POST"]),
         Route("/sandboxes/{id}/snapshots", guarded(_snapshot), methods=["POST"]),
         Route("/snapshots", guarded(_list), methods=["GET"]),
-        Route("/templates/{id}", guarded(_delete), methods=["DELETE"]),
     ]
 
 
@@ -120,13 +119,13 @@ def _start(records: list[SnapshotRecord], token: str) -> int:
     raise InvalidArgument("Invalid next token")
 
 
-async def _delete(request: Request) -> Response:
-    """E2B has snapshots among the templates."""
+async def delete_snapshot(request: Request) -> bool:
+    """E2B has snapshots among the templates. Whether the path named a snapshot, now removed."""
     try:
         await engine_of(request).remove_snapshot(param(request), owner_key=caller_of(request))
-    except NotFound:
-        raise NotFound(f"template {param(request)!r} was not found") from None
-    return nothing()
+    except SnapshotNotFound:
+        return False
+    return True
 
 
 def render_snapshot(record: SnapshotRecord) -> dict[str, object]:

@@ -10,11 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tupper.core.errors import InvalidArgument
+from tupper.core.errors import InvalidArgument, PermissionDenied
+from tupper.protocol.naming import check_name
 from tupper.protocol.reference import names_host_files
 from tupper.server.http import (
     Emit,
     answer,
+    caller_of,
     engine_of,
     guarded,
     is_local,
@@ -106,8 +108,10 @@ async def _templates(request: Request) -> Response:
                 "sizeBytes": info.size_bytes,
                 "description": info.description,
                 "isCurrent": info.is_current,
+                "tags": [tag.tag for tag in info.tags],
             }
             for info in infos
+            if engine_of(request).builds.may_use(info.name, caller_of(request) or "")
         ]
     )
 
@@ -121,6 +125,7 @@ async def _build(request: Request) -> Response:
         raise InvalidArgument("name is missing")
     if context:
         require_local(request, "a build with a directory of the host")
+    check_name(name)
 
     async def work(emit: Emit) -> Mapping[str, object]:
         def progress(event: ProgressEvent) -> None:
@@ -138,6 +143,7 @@ async def _build(request: Request) -> Response:
                 force=force,
                 emit=emit,
                 host_images=is_local(request),
+                owner_key=caller_of(request) or "",
             )
         return {"event": "done", "template": {"name": name, "digest": rootfs.digest}}
 
@@ -145,5 +151,8 @@ async def _build(request: Request) -> Response:
 
 
 async def _remove_template(request: Request) -> Response:
-    await engine_of(request).templates.remove(param(request, "name"))
+    builds, name = engine_of(request).builds, check_name(param(request, "name"))
+    if not (builds.may_change(name, caller_of(request) or "")):
+        raise PermissionDenied(f"template {name} is not yours")
+    await builds.remove(name)
     return nothing()

@@ -85,12 +85,18 @@ def traces(plan: MachinePlan) -> set[str]:
         if plan.sandbox_id in line:
             found.add(f"mount {line}")
     for pattern in ("/run/netns/*", "/sys/fs/cgroup/**/*", "/sys/block/loop*/loop/backing_file"):
-        for path in Path("/").glob(pattern.lstrip("/")):
+        for path in _matching(pattern):
             if plan.sandbox_id in path.name or (
                 path.name == "backing_file" and plan.sandbox_id in _read(path)
             ):
                 found.add(str(path))
     return found
+
+
+def _matching(pattern: str) -> list[Path]:
+    while True:  # others on this host remove directories while we look into them
+        with contextlib.suppress(FileNotFoundError):
+            return list(Path("/").glob(pattern.lstrip("/")))
 
 
 def _processes(word: str) -> Iterator[int]:

@@ -34,6 +34,10 @@ class World:
         self.Sandbox = (
             facade.Face(self.loop, self.sdk.AsyncSandbox) if self.is_async else self.sdk.Sandbox
         )
+        name = "AsyncTemplate" if self.is_async else "Template"
+        self.Template = getattr(self.sdk, name, None)
+        if self.is_async and self.Template is not None:
+            self.Template = facade.Face(self.loop, self.Template)
         self._made = []
         self.sbx = None
 

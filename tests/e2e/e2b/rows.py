@@ -8,8 +8,10 @@ import rows_files
 import rows_life
 import rows_pause
 import rows_ports
+import rows_templates
 from rows_common import ROWS, NotHere
 
 __all__ = [
     "ROWS", "NotHere", "rows_commands", "rows_files", "rows_life", "rows_pause", "rows_ports",
+    "rows_templates",
 ]  # fmt: skip

@@ -1,7 +1,9 @@
 // The published JavaScript SDK, unmodified, against a server of ours. Prints a line of JSON a row.
 import { createRequire } from 'node:module'
-import { pathToFileURL } from 'node:url'
+import { fileURLToPath, pathToFileURL } from 'node:url'
 import assert from 'node:assert/strict'
+import { dirname } from 'node:path'
+import { randomUUID } from 'node:crypto'
 
 const require = createRequire(process.env.ROWS_MODULES + '/')
 const e2b = await import(pathToFileURL(require.resolve('e2b')).href)
@@ -125,6 +127,33 @@ const rows = {
     } finally {
       await made.kill()
     }
+  },
+  async templates() {
+    const name = `t-${randomUUID().slice(0, 8)}`
+    const template = e2b.Template({ fileContextPath: dirname(fileURLToPath(import.meta.url)) })
+      .fromTemplate('minimal')
+      .setEnvs({ GREETING: 'hello' })
+      .copy('smoke.mjs', '/code/')
+      .runCmd('echo $GREETING > out.txt')
+      .setStartCmd('touch started; sleep 3600', e2b.waitForFile('/home/user/started'))
+    const lines = []
+    const info = await e2b.Template.build(template, name, {
+      tags: ['v2'], memoryMB: 300, onBuildLogs: line => void lines.push(line.message),
+    })
+    assert.deepEqual(info.tags, ['v2'])
+    assert(lines.some(line => line.includes('RUN echo $GREETING')))
+    const made = await Sandbox.create(`${name}:v2`, { timeoutMs: 60_000 })
+    const shown = await made.commands.run('cat out.txt; ls started /code')
+    assert.equal(shown.stdout, 'hello\nstarted\n\n/code:\nsmoke.mjs\n')
+    await made.kill()
+    assert.equal(await e2b.Template.exists(`${name}:v2`), true)
+    assert.equal(await e2b.Template.exists('no-such-template'), false)
+    await e2b.Template.assignTags(`${name}:v2`, ['default', 'prod'])
+    await e2b.Template.removeTags(name, 'prod')
+    assert.deepEqual((await e2b.Template.getTags(name)).map(each => each.tag), ['default', 'v2'])
+    const failing = e2b.Template().fromTemplate('minimal').runCmd('exit 7')
+    await assert.rejects(e2b.Template.build(failing, name), error =>
+      error instanceof e2b.BuildError && /exit status 7/.test(error.message))
   },
   async killed_in_flight(sbx) {
     const running = sbx.commands.run('sleep 60')

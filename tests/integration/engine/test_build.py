@@ -3,6 +3,7 @@
 import io
 import json
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -205,3 +206,49 @@ def test_kill_9_during_a_build_leaves_nothing_after_the_next_start(host, http):
     assert host.leftovers() == []
     assert not list((host.paths.data / "build").glob("tmp-*"))
     assert str(host.paths.data / "build") not in Path("/proc/self/mountinfo").read_text()
+
+
+def begin_steps(http, name, *steps):
+    """Begin a build of E2B's kind; the path of its status."""
+    build_id = http.post("/v3/templates", json={"name": name}).json()["buildID"]
+    listed = [{"type": kind, "args": list(args), "force": False} for kind, *args in steps]
+    body = {"fromTemplate": "minimal", "force": False, "steps": listed}
+    answer = http.post(f"/v2/templates/{name}/builds/{build_id}", json=body)
+    assert answer.status_code == 202, answer.text
+    return f"/templates/{name}/builds/{build_id}/status"
+
+
+def follow_steps(http, path, condition):
+    """Follow a build until a condition holds of its status and all messages so far."""
+    said = []
+    deadline = time.monotonic() + 120
+    while True:
+        status = http.get(path, params={"logsOffset": len(said)}).json()
+        said += [entry["message"] for entry in status["logEntries"]]
+        if condition(status, said):
+            return status
+        assert time.monotonic() < deadline, (status, said)
+        time.sleep(0.05)
+
+
+def is_over(status, said):
+    return status["status"] in ("ready", "error") and not status["logEntries"]
+
+
+def test_steps_cut_off_by_kill_9_are_an_error_and_leave_nothing(host, http):
+    done = begin_steps(http, "steps", ("RUN", "echo first > one"))
+    assert follow_steps(http, done, is_over)["status"] == "ready"
+    cut = begin_steps(http, "steps", ("RUN", "echo first > one"), ("RUN", "echo go; sleep 60"))
+    follow_steps(http, cut, lambda _, said: "go" in said)
+    host.kill_9()
+    host.start()
+    with host.client() as again:
+        status = again.get(cut).json()
+        assert (status["status"], status["reason"]["message"]) == (
+            "error",
+            "the background process ended during this build",
+        )
+        assert "go" in [entry["message"] for entry in status["logEntries"]]
+        assert inside(again, "cat one", name="steps") == "first\n"
+    assert host.leftovers() == []
+    assert not list((host.paths.data / "build").glob("tmp-*"))

@@ -116,9 +116,13 @@ def test_TB089_machine_that_died_while_nobody_watched_is_reaped(host, http):
     stranger = subprocess.Popen(["sleep", "60"])
     host.start()
     with host.client() as again:
-        until(lambda: again.get("/sandboxes/dead").status_code == 404, "reaped")
-        ended = again.get("/sandboxes/dead", params={"ended": "true"}).json()
-        assert ended["tupper"]["endReason"] == "machine_died"
+
+        def reason():  # it is not found from the moment on in which it begins to end
+            ended = again.get("/sandboxes/dead", params={"ended": "true"}).json()
+            return ended.get("tupper", {}).get("endReason")
+
+        until(reason, "reaped")
+        assert reason() == "machine_died"
     assert host.leftovers() == []
     assert stranger.poll() is None
     stranger.kill()

@@ -22,12 +22,19 @@ from tupper.core.backend import (
     Probe,
     Rootfs,
 )
-from tupper.core.errors import BackendUnavailable, ImageNotFound, MachineFailed, Unavailable
+from tupper.core.errors import (
+    BackendUnavailable,
+    ImageNotFound,
+    MachineFailed,
+    TemplateNotFound,
+    Unavailable,
+)
 from tupper.core.lifecycle import EndReason, ExitReason
 from tupper.core.liveness import is_alive, kill_and_wait, start_ticks, wait_end
 from tupper.core.paths import Paths
 from tupper.engine.assembly import policy_of
 from tupper.engine.parts import Parts
+from tupper.images import Pruned
 from tupper.network.policy import check_policy
 
 from .agent_double import AgentDouble
@@ -215,12 +222,16 @@ class Forward:
 class Network:
     def __init__(self) -> None:
         self.attached: set[str] = set()
+        self.admitted: set[str] = set()
         self.swept: list[set[str]] = []
         self.policies: dict[str, object] = {}
 
-    async def attach(self, sandbox_id, policy):
+    async def prepare(self, sandbox_id, policy):
         self.attached.add(sandbox_id)
         return Attachment(address="10.0.0.2/30", dns=("10.0.0.1",), data={"id": sandbox_id})
+
+    async def admit(self, attachment):
+        self.admitted.add(attachment.data["id"])
 
     async def detach(self, attachment):
         self.attached.discard(attachment.data["id"])
@@ -244,6 +255,12 @@ class Images:
     def unbuilt(self):
         return ["base"]
 
+    def is_recipe(self, name):
+        return name == "base"
+
+    def info(self, name):
+        raise TemplateNotFound(f"there is no template {name}")
+
     async def ensure(self, reference, **_):
         if reference == "missing" or not isinstance(reference, str):
             raise ImageNotFound(f"image {reference} does not exist")
@@ -253,8 +270,11 @@ class Images:
     async def list(self):
         return []
 
-    async def remove(self, reference, *, in_use):
-        self.in_use = in_use
+    async def remove(self, reference, **use):
+        self.in_use = use
+
+    async def prune(self, *, in_use):
+        return Pruned((), 0)
 
 
 def choose(probes, wanted, least):
@@ -293,6 +313,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.images = Images(self.directory / "rootfs")
+        self.templates = self.images
         self.paths = Paths(
             self.directory / "data", self.directory, self.directory / "cache", self.directory / "r"
         )
@@ -300,7 +321,7 @@ class World:
     def find_parts(self, paths, settings, engine_id):
         return Parts(
             images=self.images,
-            templates=self.images,
+            templates=self.templates,
             network=self.network,
             backends={"double": self.backend},
             choose=choose,

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import socket
 import struct
 from pathlib import Path
@@ -44,6 +45,28 @@ async def test_the_internet_and_nothing_else(world, network, inside):
     assert attempt(fd, PUBLIC, 80) == b"internet\n"
     for address in (METADATA, PRIVATE, RESOLVER, "10.231.0.1", "192.168.0.1", "100.64.0.1"):
         assert attempt(fd, address, 80) == REFUSED, address
+
+
+async def test_nothing_passes_before_it_is_admitted(world, network, inside):
+    await network.attach(OTHER, Policy())  # so that the host forwards, and the rules are there
+    guest = await network.prepare(SANDBOX, Policy(allow_host_ports=(9998,)))
+    fd = inside(guest)
+    counters = ("ip", "-j", "-s", "link", "show", "dev", str(guest.data["link"]))
+    assert attempt(fd, PUBLIC, 80) != b"internet\n"
+    assert attempt(fd, guest.gateway, 9998) != b"host\n"
+    [device] = json.loads(run_in(world.host, program=counters))
+    assert device["stats64"]["rx"]["packets"] == 0
+    await network.admit(guest)
+    assert attempt(fd, PUBLIC, 80) == b"internet\n"
+    assert attempt(fd, guest.gateway, 9998) == b"host\n"
+
+
+async def test_what_is_gone_is_not_admitted(world, network):
+    guest = await network.prepare(SANDBOX, Policy())
+    await network.detach(guest)
+    with pytest.raises(NotFound):
+        await network.admit(guest)
+    assert await network.sweep([]) == []
 
 
 async def test_TB045_the_host_is_closed(world, network, inside):

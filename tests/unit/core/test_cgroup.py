@@ -82,3 +82,22 @@ def test_joining_enters_all_and_becomes_the_program(tmp_path):
     assert argv[:2] == ["/bin/sh", "-c"]
     files = [str(tmp_path / name / "cgroup.procs") for name in ("a", "b")]
     assert argv[3:] == ["sh", "2", *files, "prog", "--flag"]
+
+
+def test_a_thread_enters_a_group_of_version_1_and_what_it_starts_is_inside(tmp_path):
+    paths = tuple(tmp_path / name / "tupper" / "x" for name in ("memory", "cpu"))
+    for path in paths:
+        path.mkdir(parents=True)
+    group = Cgroup(1, paths)
+    with group.holding_thread() as inside:
+        assert inside
+        assert [(path / "tasks").read_text() for path in paths] == ["0", "0"]
+        assert not (tmp_path / "memory" / "tasks").exists()
+    assert (tmp_path / "memory" / "tasks").read_text() == "0"
+    assert (tmp_path / "cpu" / "tasks").read_text() == "0"
+    assert group.joining(["prog"], inside=True)[3:] == ["sh", "0", "prog"]
+
+
+def test_no_thread_enters_a_group_of_version_2(tmp_path):
+    with Cgroup(2, (tmp_path / "gone",)).holding_thread() as inside:
+        assert not inside

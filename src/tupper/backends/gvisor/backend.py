@@ -121,9 +121,11 @@ class GVisor(Backend):
                 return self._record(plan, remains, found, platform)
             self._make_group(plan)
             what = prepare(plan, remains.layout, runsc, platform, image=image)
-            if remains.cgroup is not None:
-                what = replace(what, argv=remains.cgroup.joining(what.argv))
-            launch(what)
+            if remains.cgroup is None:
+                launch(what)
+            else:
+                with remains.cgroup.holding_thread() as inside:
+                    launch(replace(what, argv=remains.cgroup.joining(what.argv, inside=inside)))
             return self._record(plan, remains, found, platform)
 
         try:

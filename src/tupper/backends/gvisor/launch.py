@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tupper.backends.gvisor import linux
+from tupper.backends.gvisor.barrier import skip_registration
 from tupper.backends.gvisor.bundle import Layout
+from tupper.backends.gvisor.options import Platform
 from tupper.core import kernel
 from tupper.core.process import minimal_env, run_sync
 
@@ -41,6 +43,7 @@ class Launch:
         disk_image: what to mount at ``layout.disk``; None for nothing.
         netns: the file of the network namespace to enter; None for the host's.
         timeout_s: until runsc is ended.
+        platform: that runsc uses.
     """
 
     argv: Sequence[str]
@@ -49,12 +52,14 @@ class Launch:
     disk_image: Path | None
     netns: Path | None
     timeout_s: float
+    platform: Platform
 
 
 def launch(what: Launch) -> None:
     """Start a machine as root and return when runsc says that it runs.
 
-    Changes the namespaces of the calling thread: only for :func:`tupper.core.kernel.in_thread`.
+    Changes the namespaces and the filter of the calling thread: only for
+    :func:`tupper.core.kernel.in_thread`.
 
     Raises:
         ProgramFailed: runsc refused.
@@ -105,6 +110,8 @@ def hide_network_sysctls() -> None:
 
 
 def _run(what: Launch) -> None:
+    if what.platform is not Platform.KVM:
+        skip_registration()
     # Appending, because runsc writes at its own offset and the guest can write here too.
     with what.layout.output.open("ab") as output:
         run_sync(what.argv, timeout_s=what.timeout_s, env=minimal_env(), output=output)

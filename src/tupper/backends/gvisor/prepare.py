@@ -85,6 +85,7 @@ def prepare(
         disk_image=plan.disk_image,
         netns=Path("/run/netns") / plan.attachment.netns if plan.attachment else None,
         timeout_s=_START_TIMEOUT_S,
+        platform=platform,
     )
 
 

@@ -192,6 +192,10 @@ class Control:
                 return errors.SandboxUnreachableException(
                     f"{errors.UNREACHABLE}, and neither does the server: {error.message}"
                 )
+            if info.state is SandboxState.PAUSED:
+                hint = "Sandbox.connect(…) resumes it"
+                text = f"{errors.GONE}: {sandbox_id} (paused)"
+                return errors.SandboxNotRunningException(text, hint=hint)
             if info.state is SandboxState.ENDED or info.end_reason:
                 return errors.SandboxNotRunningException(describe_end(info))
             if trouble is Trouble.SILENT or info.health != "ok":

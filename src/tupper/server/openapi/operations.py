@@ -1,0 +1,256 @@
+"""What can be asked of the API: one line an operation. A test holds it to the table of routes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tupper.server.openapi.shapes import TEXT, Schema, ref, several
+
+JSON = "application/json"
+LINES = "application/x-ndjson"
+EVENTS = "text/event-stream"
+BYTES = "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A parameter of the query.
+
+    Args:
+        name: as sent.
+        schema: its values.
+        text: for people.
+        is_required: whether it must be there.
+    """
+
+    name: str
+    schema: Schema
+    text: str = ""
+    is_required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer.
+
+    Args:
+        schema: of its body; None for an empty one.
+        kind: its content type.
+        also: another content type with a text.
+    """
+
+    schema: Schema | None = None
+    kind: str = JSON
+    also: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method on one path.
+
+    Args:
+        method, path: of the route.
+        group: heading in the docs.
+        text: what it does.
+        replies: by status; errors are the same for all.
+        body: names of shapes, any of which the body may have.
+        bytes_in: whether the body is a file.
+        query: parameters.
+        is_open: whether it asks for no key.
+    """
+
+    method: str
+    path: str
+    group: str
+    text: str
+    replies: dict[int, Reply]
+    body: tuple[str, ...] = ()
+    bytes_in: bool = False
+    query: tuple[Query, ...] = field(default_factory=tuple[Query, ...])
+    is_open: bool = False
+
+
+_NOTHING = {204: Reply()}
+_LIST = {200: Reply(several(ref("SandboxDetail")))}
+_FILE = (
+    Query("path", {**TEXT, "minLength": 1}, "of the file inside", is_required=True),
+    Query("user", TEXT, "whose home a relative path begins in, and who owns a new file"),
+)
+_METADATA = Query("metadata", TEXT, "key=value pairs, percent-encoded, joined with &")
+_LIMIT: Schema = {"type": "integer", "minimum": 0, "maximum": 1000}
+_LEVEL: Schema = {"enum": ["debug", "info", "warn", "error"]}
+_DIRECTION: Schema = {"enum": ["forward", "backward"]}
+_LOG_QUERY = (
+    Query("limit", _LIMIT),
+    Query("direction", _DIRECTION),
+    Query("level", _LEVEL, "at least as grave"),
+    Query("search", TEXT, "contained in the line"),
+)
+_UNIX: Schema = {"type": "integer", "minimum": 0, "maximum": 10**14}
+_STREAM = {200: Reply({"type": "string"}, LINES)}
+_OWN = "/tupper/v1"
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        "get", "/health", "Server", "Whether the server answers.",
+        {200: Reply(ref("Health"))}, is_open=True,
+    ),
+    Operation(
+        "get", "/openapi.json", "Server", "This description.",
+        {200: Reply({"type": "object"})}, is_open=True,
+    ),
+    Operation(
+        "get", "/docs", "Server", "This description, to be read.",
+        {200: Reply(TEXT, "text/html")}, is_open=True,
+    ),
+    Operation(
+        "post", "/sandboxes", "Sandboxes",
+        "Make a sandbox. The answer comes when it takes commands. In E2B's body, `timeout` is 15 "
+        "seconds if not given.",
+        {201: Reply(ref("Sandbox"))}, ("PlainSandbox", "NewSandbox"),
+    ),
+    Operation(
+        "post", "/v2/sandboxes", "Sandboxes",
+        "The same, as newer clients of E2B ask; `timeout` is 300 seconds if not given.",
+        {201: Reply(ref("Sandbox"))}, ("PlainSandbox", "NewSandbox"),
+    ),
+    Operation(
+        "get", "/sandboxes", "Sandboxes", "All running sandboxes.", _LIST, query=(_METADATA,)
+    ),
+    Operation(
+        "get", "/v2/sandboxes", "Sandboxes",
+        "Sandboxes page by page; the header X-Next-Token leads to the next.", _LIST,
+        query=(
+            _METADATA,
+            Query("state", TEXT, "`running`, `paused`, `ended`, joined with commas"),
+            Query("template", TEXT, "made from this template or image"),
+            Query("startedAfter", {"type": "string", "format": "date-time"}, "at or after"),
+            Query("order", {"enum": ["asc", "desc"]}, "by start; newest first if not given"),
+            Query("limit", {"type": "integer", "minimum": 1, "maximum": 100}),
+            Query("nextToken", TEXT, "of the page before"),
+        ),
+    ),
+    Operation(
+        "get", "/sandboxes/{id}", "Sandboxes", "One sandbox, by id, name or a unique beginning.",
+        {200: Reply(ref("SandboxDetail"))},
+        query=(Query("ended", {"enum": ["true", "false"]}, "also one that ended within a day"),),
+    ),
+    Operation(
+        "delete", "/sandboxes/{id}", "Sandboxes", "End it, with all that is in it.", _NOTHING
+    ),
+    Operation(
+        "post", "/sandboxes/{id}/timeout", "Sandboxes", "It ends this many seconds from now.",
+        _NOTHING, ("Timeout",),
+    ),
+    Operation(
+        "post", "/sandboxes/{id}/refreshes", "Sandboxes", "It lives at least this much longer.",
+        _NOTHING, ("Refresh",),
+    ),
+    Operation(
+        "post", "/sandboxes/{id}/connect", "Sandboxes",
+        "How to reach it; its end may move back, never forward. `timeout` is needed.",
+        {200: Reply(ref("Sandbox"))}, ("Connect",),
+    ),
+    Operation(
+        "post", "/v2/sandboxes/{id}/connect", "Sandboxes",
+        "The same; `timeout` is 300 seconds if not given.",
+        {200: Reply(ref("Sandbox"))}, ("Connect",),
+    ),
+    Operation(
+        "put", "/sandboxes/{id}/network", "Sandboxes",
+        "Replace what it may reach; what is left out is not restricted.",
+        _NOTHING, ("NetworkChange",),
+    ),
+    Operation(
+        "post", f"{_OWN}/sandboxes/{{id}}/idle-timeout", "Sandboxes",
+        "It ends after this long without activity.", _NOTHING, ("Idle",),
+    ),
+    Operation(
+        "post", f"{_OWN}/sandboxes/{{id}}/ports", "Sandboxes",
+        "Publish a port on this machine's loopback. Only on the unix socket.",
+        {200: Reply(ref("Address"))}, ("Publish",),
+    ),
+    Operation(
+        "post", "/sandboxes/{id}/commands", "Commands and files",
+        "Run a command; the whole result, or server-sent events where they are accepted.",
+        {200: Reply(ref("Result"), also=EVENTS), 202: Reply(ref("Begun"))}, ("Command",),
+    ),
+    Operation(
+        "get", "/sandboxes/{id}/files", "Commands and files", "A file's bytes.",
+        {200: Reply(TEXT, "*/*")}, query=_FILE,
+    ),
+    Operation(
+        "put", "/sandboxes/{id}/files", "Commands and files",
+        "Write a file; directories in between are made.",
+        {200: Reply(ref("Written"))}, bytes_in=True, query=_FILE,
+    ),
+    Operation(
+        "get", "/sandboxes/{id}/metrics", "Looking", "What it used, over time.",
+        {200: Reply(several(ref("Metric")))},
+        query=(Query("start", _UNIX, "unix seconds"), Query("end", _UNIX, "unix seconds")),
+    ),
+    Operation(
+        "get", "/sandboxes/metrics", "Looking", "The latest of up to 100 sandboxes.",
+        {200: Reply(ref("Metrics"))},
+        query=(
+            Query("sandbox_ids", {**TEXT, "minLength": 1}, "joined with commas", is_required=True),
+        ),
+    ),
+    Operation(
+        "get", "/sandboxes/{id}/logs", "Looking", "What its agent and its machine said.",
+        {200: Reply(ref("LogsV1"))}, query=(Query("start", _UNIX, "unix ms"), *_LOG_QUERY),
+    ),
+    Operation(
+        "get", "/v2/sandboxes/{id}/logs", "Looking", "The same, page by page.",
+        {200: Reply(ref("Logs"))}, query=(Query("cursor", _UNIX, "unix ms"), *_LOG_QUERY),
+    ),
+    Operation(
+        "get", f"{_OWN}/sandboxes/{{id}}/log", "Looking", "The same as text, also of ended ones.",
+        {200: Reply(TEXT, "text/plain")},
+    ),
+    Operation("get", f"{_OWN}/images", "Images and templates", "The images in the store.",
+        {200: Reply(several(ref("Image")))},
+    ),
+    Operation("post", f"{_OWN}/images/pull", "Images and templates",
+        "Pull an image; a JSON object a line, the last of them `done` or `error`.",
+        _STREAM, ("Pull",),
+    ),
+    Operation("post", f"{_OWN}/images/prune", "Images and templates",
+        "Remove what no sandbox stands on.", {200: Reply(ref("Pruned"))},
+    ),
+    Operation("delete", f"{_OWN}/images/{{reference}}", "Images and templates",
+        "Remove an image by reference or digest.", _NOTHING,
+    ),
+    Operation("get", f"{_OWN}/templates", "Images and templates", "The templates.",
+        {200: Reply(several(ref("Template")))},
+    ),
+    Operation("post", f"{_OWN}/templates", "Images and templates",
+        "Build a template, from a Dockerfile or its own recipe; a JSON object a line.",
+        _STREAM, ("Build",),
+    ),
+    Operation("delete", f"{_OWN}/templates/{{name}}", "Images and templates",
+        "Remove a template's build.", _NOTHING,
+    ),
+    Operation("get", f"{_OWN}/info", "Server", "Version, process, what runs.",
+        {200: Reply(ref("Info"))},
+    ),
+    Operation("get", f"{_OWN}/doctor", "Server", "What each backend says about this host.",
+        {200: Reply(ref("Doctor"))},
+    ),
+    Operation("post", f"{_OWN}/shutdown", "This machine's user only",
+        "Leave, or start again as a newer version; sandboxes live on.",
+        {202: Reply(ref("Leaving"))}, ("Shutdown",),
+    ),
+    Operation("get", f"{_OWN}/keys", "This machine's user only", "The API keys, without secrets.",
+        {200: Reply(several(ref("Key")))},
+    ),
+    Operation("post", f"{_OWN}/keys", "This machine's user only",
+        "Make an API key; it is shown only now.", {201: Reply(ref("MadeKey"))}, ("NewKey",),
+    ),
+    Operation("delete", f"{_OWN}/keys/{{id}}", "This machine's user only", "Remove an API key.",
+        _NOTHING,
+    ),
+    Operation("post", f"{_OWN}/links", "This machine's user only",
+        "Open an address on the loopback for signed links to files.", {200: Reply(ref("Url"))},
+    ),
+)  # fmt: skip
