@@ -679,9 +679,14 @@ class Engine:
             return await sandbox.agent.log()
 
     async def dial(
-        self, sandbox_id: str, port: int
+        self, sandbox_id: str, port: int, *, carry: str = ""
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect to a port inside a running sandbox; 49983 is its agent.
+
+        Args:
+            sandbox_id: which.
+            port: inside.
+            carry: the name to :meth:`carry_on` by after a snapshot; empty for none.
 
         Raises:
             SandboxNotFound: it does not run.
@@ -690,9 +695,30 @@ class Engine:
         sandbox = self._context.sandboxes.get(sandbox_id)
         if sandbox is not None:
             await sandbox.steady.wait()
-        if sandbox is None or not sandbox.is_running or sandbox.record.agent is None:
+        if sandbox is None or not sandbox.is_running:
             raise SandboxNotFound(f"sandbox {sandbox_id!r} was not found")
-        return await self._context.parts.dial(sandbox.record.agent, sandbox.record.token, port)
+        record = sandbox.record
+        if record.agent is None:
+            raise SandboxNotFound(f"sandbox {sandbox_id!r} was not found")
+        return await self._context.parts.dial(record.agent, record.token, port, carry=carry)
+
+    def is_held(self, sandbox_id: str) -> bool:
+        """Whether a sandbox is being saved, so that connections to it end for a moment."""
+        sandbox = self._context.sandboxes.get(sandbox_id)
+        return sandbox is not None and not sandbox.steady.is_set()
+
+    async def carry_on(
+        self, sandbox_id: str, carry: str
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        """Continue a connection once its sandbox is not held any more; None if it was over."""
+        sandbox = self._context.sandboxes.get(sandbox_id)
+        if sandbox is None:
+            return None
+        await sandbox.steady.wait()
+        record = sandbox.record
+        if not sandbox.is_running or record.agent is None:
+            return None
+        return await self._context.parts.carry_on(record.agent, record.token, carry)
 
     def hold(self, sandbox_id: str, abort: Callable[[], None]) -> Callable[[], None]:
         """Have a connection cut when the sandbox ends; returns what to call when it is over."""

@@ -34,6 +34,7 @@ from tupper.protocol.envd import (
 )
 
 _CALL_S = 10.0
+_SWITCHING = 101
 _BODY_MAX = 1024 * 1024
 _LOG_MAX = 1024 * 1024
 _PAUSE_S = 0.003
@@ -252,9 +253,17 @@ class Agent:
 
 
 async def dial(
-    address: AgentAddress, token: str, port: int, *, timeout_s: float = _CALL_S
+    address: AgentAddress, token: str, port: int, *, carry: str = "", timeout_s: float = _CALL_S
 ) -> wire.Streams:
     """Connect to a TCP port inside a sandbox; 49983 is its agent itself.
+
+    Args:
+        address: of the agent.
+        token: of the sandbox.
+        port: inside.
+        carry: the name to continue the connection by after a snapshot; empty for none. To the agent
+            itself, the first request has to bring it.
+        timeout_s: seconds.
 
     Errors:
         Unavailable: nothing listens there. MachineUnreachable: the agent does not answer.
@@ -265,7 +274,7 @@ async def dial(
             if port == tunnel.AGENT_PORT:
                 return reader, writer
             try:
-                await _upgrade(reader, writer, token, port)
+                await _upgrade(reader, writer, token, port, carry)
             except BaseException:
                 writer.close()
                 raise
@@ -276,26 +285,53 @@ async def dial(
     return reader, writer
 
 
-async def _upgrade(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str, port: int
-) -> None:
-    parser = tunnel.ReplyParser()
+async def carry_on(
+    address: AgentAddress, token: str, carry: str, *, timeout_s: float = _CALL_S
+) -> wire.Streams | None:
+    """Continue a connection after a snapshot; None if it was over before.
+
+    Errors:
+        MachineUnreachable: the agent does not answer.
+    """
     try:
-        writer.write(tunnel.render_request(port, token))
-        await writer.drain()
-        # To the end of the head and not a byte further: the rest is the port's.
+        async with asyncio.timeout(timeout_s):
+            reader, writer = await wire.connect(address)
+            try:
+                writer.write(tunnel.render_continuation(carry, token))
+                status = await _read_status(reader)
+            except BaseException:
+                writer.close()
+                raise
+    except TimeoutError as error:
+        raise MachineUnreachable(f"the agent said nothing within {timeout_s:g} s") from error
+    if status == _SWITCHING:
+        return reader, writer
+    writer.close()
+    return None
+
+
+async def _upgrade(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str, port: int, carry: str
+) -> None:
+    writer.write(tunnel.render_request(port, token, carry=carry))
+    status = await _read_status(reader)
+    if status == _SWITCHING:
+        return
+    if status in (401, 403):
+        raise Unauthenticated("the agent refuses the sandbox's token")
+    raise Unavailable(f"nothing listens at port {port} inside (HTTP status {status})")
+
+
+async def _read_status(reader: asyncio.StreamReader) -> int:
+    """The status of an answer, read to the end of its head and not a byte further."""
+    try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError:
         raise GuestMisbehaved("the head of a tunnel is too long") from None
     except (OSError, asyncio.IncompleteReadError) as error:
         raise MachineUnreachable("the agent closed a tunnel before it was open") from error
-    reply = parser.feed(head)
-    status = 0 if reply is None else reply.status
-    if status == 101:
-        return
-    if status in (401, 403):
-        raise Unauthenticated("the agent refuses the sandbox's token")
-    raise Unavailable(f"nothing listens at port {port} inside (HTTP status {status})")
+    reply = tunnel.ReplyParser().feed(head)
+    return 0 if reply is None else reply.status
 
 
 def _error_of(reply: wire.Reply, path: str) -> TupperError:

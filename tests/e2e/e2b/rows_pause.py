@@ -1,5 +1,7 @@
 """Pauses, snapshots and forks. Rows of the checklist; see ``rows``."""
 
+import threading
+
 from rows_common import NotHere, new_name, row
 
 BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
@@ -159,3 +161,25 @@ def row_fork_diverges(w):
     for each in forks:
         each.kill()
     w.raises("NotFoundException", lambda: w.Sandbox.fork("i" + "0" * 20))
+
+
+@row
+def row_snapshot_breaks_no_stream(w):
+    has(w, "create_snapshot")
+    made = w.create()
+    count = 100
+    script = f"for i in $(seq {count}); do echo $i; sleep 0.05; done; cat; echo over"
+    handle = made.commands.run(script, background=True, stdin=True)
+    ended = []
+    waiter = threading.Thread(target=lambda: ended.append(handle.wait()), daemon=True)
+    waiter.start()
+    kept = [made.create_snapshot() for _ in range(3)]
+    made.commands.send_stdin(handle.pid, "after the snapshots\n")
+    kept.append(made.create_snapshot())
+    made.commands.run("sleep 0.2")
+    made.commands.close_stdin(handle.pid)
+    waiter.join(60)
+    numbers = "".join(f"{i}\n" for i in range(1, count + 1))
+    assert [one.stdout for one in ended] == [numbers + "after the snapshots\nover\n"]
+    for one in kept:
+        assert w.Sandbox.delete_snapshot(one.snapshot_id) is True
