@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,6 +27,7 @@ type conn struct {
 
 	mu       sync.Mutex
 	idle     bool // between requests
+	endless  bool // its request is a stream, which ends when it ends
 	retiring bool // to be closed as soon as it is idle
 }
 
@@ -50,6 +52,20 @@ func (c *conn) retire() {
 	if c.idle {
 		_ = c.rwc.Close()
 	}
+}
+
+// note remembers whether it makes sense to wait for the end of a request.
+func (c *conn) note(r *Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.endless = strings.HasPrefix(r.Header.Get("Content-Type"), "application/connect+") || r.Header.Get("Upgrade") != ""
+}
+
+// isShort says whether a request is being answered that will be over soon.
+func (c *conn) isShort() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.idle && !c.endless
 }
 
 // busy marks the begin or the end of a request; false means stop.
@@ -80,6 +96,7 @@ func (c *conn) serve() {
 		}
 		_ = c.rwc.SetReadDeadline(time.Time{})
 		c.carry(r.Header.Get(CarryHeader))
+		c.note(r)
 		var again bool
 		again, hijacked = c.answer(r)
 		if !again || !c.busy(false) {

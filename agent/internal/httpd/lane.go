@@ -21,6 +21,8 @@ const (
 	// maxKept is the most that can be on its way when a socket is closed.
 	maxKept = 4 << 20
 	maxID   = 64
+	// shortLimit is how long requests that are no streams may take to finish.
+	shortLimit = 300 * time.Millisecond
 )
 
 // lane is a connection that can change the socket below it. Handlers do not
@@ -283,10 +285,14 @@ func (c *conn) carry(id string) {
 }
 
 // DisconnectBut closes all connections but the one of an answer. Those that
-// their clients want to continue are parked; of the others, handlers can tell
-// by Request.Cut that it was not their client who went away.
+// their clients want to continue are parked; of the others, those that answer a
+// request which is no stream get a moment to finish, and handlers can tell by
+// Request.Cut that it was not their client who went away.
 func (s *Server) DisconnectBut(w ResponseWriter) {
 	own := w.(*response).conn
+	for end := time.Now().Add(shortLimit); s.answers(own) && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
 	var parking sync.WaitGroup
 	s.mu.Lock()
 	for c := range s.conns {
@@ -306,6 +312,18 @@ func (s *Server) DisconnectBut(w ResponseWriter) {
 	}
 	s.mu.Unlock()
 	parking.Wait()
+}
+
+// answers says whether somebody else gets a short answer now.
+func (s *Server) answers(own *conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		if _, isLane := c.rwc.(*lane); c != own && !isLane && c.isShort() {
+			return true
+		}
+	}
+	return false
 }
 
 // Continue puts the connection of a request below a parked lane; false if

@@ -93,6 +93,7 @@ async def remove_remains(context: Context, sandbox: Sandbox) -> None:
     await detach(context, sandbox)
     with contextlib.suppress(OSError):
         context.socket(sandbox.id).unlink(missing_ok=True)
+        context.socket(sandbox.id).with_suffix(".held").unlink(missing_ok=True)
     await _try("remove", sandbox, remove_tree(context.directory(sandbox.id)))
 
 

@@ -81,7 +81,7 @@ async def pause(context: Context, watch: Watch, sandbox: Sandbox) -> None:
     is_held = False
     try:
         sandbox.abort_streams()
-        await _hold(sandbox)
+        await _hold(context, sandbox)
         is_held = True
         await machine.pause()
         snapshot = await machine.snapshot(await fresh(directory / SAVING))
@@ -127,6 +127,7 @@ async def take_down(context: Context, watch: Watch, sandbox: Sandbox) -> None:
     await detach(context, sandbox)
     with contextlib.suppress(OSError):
         context.socket(sandbox.id).unlink(missing_ok=True)
+        _hidden(context.socket(sandbox.id)).unlink(missing_ok=True)
         (context.directory(sandbox.id) / "disk.img").unlink(missing_ok=True)
     sandbox.change(machine=None, agent=None, attachment=None)
     with contextlib.suppress(TupperError, OSError):
@@ -170,7 +171,7 @@ async def snapshot_into(
     is_held = False
     try:
         try:
-            await _hold(sandbox)
+            await _hold(context, sandbox)
             is_held = True
             snapshot = await machine.snapshot(directory)
         finally:
@@ -203,14 +204,28 @@ async def complete(facts: Saved, snapshot: Snapshot, directory: Path, *, durable
     return facts
 
 
-async def _hold(sandbox: Sandbox) -> None:
-    """Hold the agent. From here on nobody reaches the sandbox until it is let go."""
+async def _hold(context: Context, sandbox: Sandbox) -> None:
+    """Hold the agent. From here on nobody reaches the sandbox until it is let go.
+
+    Its socket is hidden first: a client that found it could wait for an answer for ever, since
+    under gVisor the host's end of a closed listener lives on.
+    """
+    address = sandbox.record.agent
+    if address is None:
+        raise MachineUnreachable(f"the agent of sandbox {sandbox.id} is not known yet")
     sandbox.steady.clear()
+    if address.kind == "unix":
+        hidden = _hidden(Path(address.path))
+        await asyncio.to_thread(Path(address.path).rename, hidden)
+        address = replace(address, path=str(hidden))
+    client = context.parts.agent(address, sandbox.record.token)
     try:
         async with asyncio.timeout(_HOLD_S):
-            await sandbox.agent.hold(lease_s=_LEASE_S)
+            await client.hold(lease_s=_LEASE_S)
     except (OSError, TimeoutError) as error:
         raise MachineUnreachable(f"the agent of sandbox {sandbox.id} does not answer") from error
+    finally:
+        await client.close()
 
 
 async def let_go(context: Context, watch: Watch, sandbox: Sandbox, *, is_held: bool) -> None:
@@ -242,9 +257,19 @@ async def _reach_again(
     """Wake the agent, and take its new socket if it has one."""
     await machine.wake()
     path = Path(machine.agent.path)
+    if machine.agent.kind == "unix":
+        private = context.socket(sandbox.id)
+        with contextlib.suppress(OSError):
+            hidden = _hidden(private)
+            hidden.unlink() if is_held else hidden.rename(private)
     if machine.agent.kind == "unix" and (is_held or not await _answers(sandbox, path)):
         await context.parts.claim(path, context.socket(sandbox.id), _BACK_S)
     await sandbox.agent.health()
+
+
+def _hidden(private: Path) -> Path:
+    """The other name of a claimed socket, for us alone while its agent is held."""
+    return private.with_suffix(".held")
 
 
 async def _answers(sandbox: Sandbox, path: Path) -> bool:

@@ -167,7 +167,7 @@ def row_fork_diverges(w):
 def row_snapshot_breaks_no_stream(w):
     has(w, "create_snapshot")
     made = w.create()
-    count = 100
+    count = 50
     script = f"for i in $(seq {count}); do echo $i; sleep 0.05; done; cat; echo over"
     handle = made.commands.run(script, background=True, stdin=True)
     ended = []

@@ -176,6 +176,14 @@ class Control:
         )
         return parse_info(decode(answer))
 
+    async def is_there(self, sandbox_id: str) -> bool:
+        """Whether a sandbox runs and its agent answers; waits while it is being saved."""
+        try:
+            info = await self.get_info(sandbox_id)
+        except TupperError:
+            return False
+        return info.state is SandboxState.RUNNING and info.health == "ok"
+
     async def explain(self, sandbox_id: str, trouble: Trouble) -> TupperError:
         """The exception for a sandbox whose agent cannot be talked to any more.
 
