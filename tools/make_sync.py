@@ -30,6 +30,7 @@ NAMES = {
     "AsyncSandbox": "Sandbox",
     "AsyncSandboxPaginator": "SandboxPaginator",
     "AsyncVolume": "Volume",
+    "AsyncSnapshotPaginator": "SnapshotPaginator",
     "AsyncTemplate": "Template",
     "AsyncWriteData": "WriteData",
     "AsyncWriteEntry": "WriteEntry",

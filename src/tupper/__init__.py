@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tupper.core.backend import Isolation as Isolation
     from tupper.core.errors import TupperError as TupperError
+    from tupper.sdk._async.copies import AsyncSnapshotPaginator as AsyncSnapshotPaginator
     from tupper.sdk._async.files import AsyncFileStreamReader as AsyncFileStreamReader
     from tupper.sdk._async.git import AsyncGit as AsyncGit
     from tupper.sdk._async.paginator import AsyncSandboxPaginator as AsyncSandboxPaginator
@@ -230,6 +231,7 @@ if TYPE_CHECKING:
     from tupper.sdk._shared.volume import VolumeEntryStat as VolumeEntryStat
     from tupper.sdk._shared.volume import VolumeFileType as VolumeFileType
     from tupper.sdk._shared.volume import VolumeInfo as VolumeInfo
+    from tupper.sdk._sync.copies import SnapshotPaginator as SnapshotPaginator
     from tupper.sdk._sync.files import FileStreamReader as FileStreamReader
     from tupper.sdk._sync.git import Git as Git
     from tupper.sdk._sync.paginator import SandboxPaginator as SandboxPaginator
@@ -248,6 +250,7 @@ __all__ = [
     "AsyncGit",
     "AsyncSandbox",
     "AsyncSandboxPaginator",
+    "AsyncSnapshotPaginator",
     "AsyncTemplate",
     "AsyncVolume",
     "AsyncWatchHandle",
@@ -316,6 +319,7 @@ __all__ = [
     "Signature",
     "SnapshotInfo",
     "SnapshotMode",
+    "SnapshotPaginator",
     "Stderr",
     "Stdout",
     "Template",
@@ -363,6 +367,7 @@ _HOMES = {
     "AsyncGit": "tupper.sdk._async.git",
     "AsyncSandbox": "tupper.sdk._async.sandbox",
     "AsyncSandboxPaginator": "tupper.sdk._async.paginator",
+    "AsyncSnapshotPaginator": "tupper.sdk._async.copies",
     "AsyncTemplate": "tupper.sdk._async.template",
     "AsyncVolume": "tupper.sdk._async.volume",
     "AsyncWatchHandle": "tupper.sdk._handles_async",
@@ -431,6 +436,7 @@ _HOMES = {
     "Signature": "tupper.sdk._shared.signature",
     "SnapshotInfo": "tupper.sdk._shared.types",
     "SnapshotMode": "tupper.sdk._shared.types",
+    "SnapshotPaginator": "tupper.sdk._sync.copies",
     "Stderr": "tupper.sdk._shared.types",
     "Stdout": "tupper.sdk._shared.types",
     "Template": "tupper.sdk._sync.template",

@@ -101,6 +101,33 @@ const rows = {
     assert.equal(pages.hasNext, false)
     assert.equal(await Sandbox.kill('i' + '0'.repeat(20)), false)
   },
+  async pause_snapshot_fork(sbx) {
+    const made = await Sandbox.create({ timeoutMs: 300_000 })
+    try {
+      await made.files.write('f.txt', 'first')
+      const sleeper = await made.commands.run('sleep 6000', { background: true })
+      const kept = await made.createSnapshot()
+      assert.equal(await made.pause(), true)
+      assert.equal(await made.isRunning(), false)
+      assert.equal(await made.pause(), false)
+      await made.connect()
+      assert.equal(await made.files.read('f.txt'), 'first')
+      assert((await made.commands.list()).some(each => each.pid === sleeper.pid))
+      const other = await Sandbox.create(kept.snapshotId)
+      assert.equal(await other.files.read('f.txt'), 'first')
+      await other.kill()
+      const forks = await made.fork({ count: 2 })
+      assert.equal(new Set([made.sandboxId, ...forks.map(each => each.sandboxId)]).size, 3)
+      for (const each of forks) {
+        assert.equal(await each.files.read('f.txt'), 'first')
+        await each.kill()
+      }
+      assert.equal(await Sandbox.deleteSnapshot(kept.snapshotId), true)
+      assert.equal(await Sandbox.deleteSnapshot(kept.snapshotId), false)
+    } finally {
+      await made.kill()
+    }
+  },
   async templates() {
     const name = `t-${randomUUID().slice(0, 8)}`
     const template = e2b.Template({ fileContextPath: dirname(fileURLToPath(import.meta.url)) })
@@ -144,9 +171,6 @@ const rows = {
     const context = await made.createCodeContext({ cwd: '/tmp', language: 'python' })
     assert.equal((await made.runCode('import os; os.getcwd()', { context })).text, '/tmp')
     await made.kill()
-  },
-  async unsupported(sbx) {
-    await assert.rejects(sbx.pause(), e2b.SandboxError)
   },
   async killed_in_flight(sbx) {
     const running = sbx.commands.run('sleep 60')
