@@ -402,6 +402,18 @@ class Engine:
             records = [s.record for s in known if s.is_running or s.is_paused]
         return select_page(records, query)
 
+    def resumes_itself(self, sandbox_id: str) -> bool:
+        """Whether a sandbox is paused and wants to be resumed by whoever uses one of its ports."""
+        sandbox = self._context.sandboxes.get(sandbox_id)
+        if sandbox is None or not sandbox.is_paused or not sandbox.record.auto_resume:
+            return False
+        return sandbox.record.saved is not None and sandbox.record.saved.memory
+
+    def reachable(self) -> list[Sandbox]:
+        """All that run, or would if somebody used one of their ports."""
+        known = self._context.sandboxes.values()
+        return [s for s in known if s.is_running or self.resumes_itself(s.id)]
+
     def running(self) -> list[Sandbox]:
         """All running sandboxes."""
         return [s for s in self._context.sandboxes.values() if s.is_running]
