@@ -39,7 +39,7 @@ from tupper.engine.networking import change_network
 from tupper.engine.parts import Parts
 from tupper.engine.ports import LOOPBACK, publish
 from tupper.engine.request import check_port, check_timeout
-from tupper.engine.reservation import reserve
+from tupper.engine.reservation import check_free_disk, reserve
 from tupper.engine.sandbox import UNREACHABLE, Sandbox
 from tupper.engine.secrets import Secrets
 from tupper.engine.store import Store
@@ -171,6 +171,10 @@ class Engine:
     def secrets(self) -> Secrets:
         """The secrets."""
         return self._context.secrets
+
+    def check_free_disk(self) -> None:
+        """Raise :class:`OutOfDisk` when the host's disk is nearly full."""
+        check_free_disk(self._context)
 
     async def remove_volume(self, volume_id: str) -> None:
         """Remove a volume with all that is in it.

@@ -84,6 +84,16 @@ def _check_room(context: Context, request: CreateRequest) -> None:
         raise CapacityReached(
             f"{len(context.sandboxes)} sandboxes run, the most allowed is {settings.max_sandboxes}"
         )
+    check_free_disk(context)
+
+
+def check_free_disk(context: Context) -> None:
+    """Refuse to begin what takes the host's disk when that is nearly full.
+
+    Raises:
+        OutOfDisk: with what is free and what must be.
+    """
+    settings = context.settings
     free_mib = shutil.disk_usage(context.paths.data).free // _MIB
     if free_mib < settings.min_free_disk_mib:
         raise OutOfDisk(
