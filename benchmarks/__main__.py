@@ -21,6 +21,7 @@ NAMES = (
     "parallel_create",
     "idle",
     "platforms",
+    "through_e2b",
     "soak",
 )
 _ON_REQUEST = frozenset({"soak"})
