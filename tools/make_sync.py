@@ -30,6 +30,8 @@ NAMES = {
     "AsyncSandbox": "Sandbox",
     "AsyncSandboxPaginator": "SandboxPaginator",
     "AsyncVolume": "Volume",
+    "AsyncSecret": "Secret",
+    "AsyncSecretPaginator": "SecretPaginator",
     "AsyncTemplate": "Template",
     "AsyncWriteData": "WriteData",
     "AsyncWriteEntry": "WriteEntry",

@@ -141,7 +141,7 @@ def guarded(handler: Handler) -> Handler:
     return guard
 
 
-_OF_SANDBOX = re.compile(r"(?:/v2|/tupper/v1)?/sandboxes/[^/]+(?:/.*)?")
+_OF_SANDBOX = re.compile(r"(?:/\w+)*/sandboxes/[^/]+(?:/.*)?")
 
 
 async def _find_own(request: Request) -> None:
