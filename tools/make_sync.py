@@ -32,6 +32,7 @@ NAMES = {
     "AsyncVolume": "Volume",
     "AsyncSecret": "Secret",
     "AsyncSecretPaginator": "SecretPaginator",
+    "AsyncSnapshotPaginator": "SnapshotPaginator",
     "AsyncTemplate": "Template",
     "AsyncWriteData": "WriteData",
     "AsyncWriteEntry": "WriteEntry",

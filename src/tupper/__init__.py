@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tupper.core.backend import Isolation as Isolation
     from tupper.core.errors import TupperError as TupperError
+    from tupper.sdk._async.copies import AsyncSnapshotPaginator as AsyncSnapshotPaginator
     from tupper.sdk._async.files import AsyncFileStreamReader as AsyncFileStreamReader
     from tupper.sdk._async.git import AsyncGit as AsyncGit
     from tupper.sdk._async.paginator import AsyncSandboxPaginator as AsyncSandboxPaginator
@@ -235,6 +236,7 @@ if TYPE_CHECKING:
     from tupper.sdk._shared.volume import VolumeEntryStat as VolumeEntryStat
     from tupper.sdk._shared.volume import VolumeFileType as VolumeFileType
     from tupper.sdk._shared.volume import VolumeInfo as VolumeInfo
+    from tupper.sdk._sync.copies import SnapshotPaginator as SnapshotPaginator
     from tupper.sdk._sync.files import FileStreamReader as FileStreamReader
     from tupper.sdk._sync.git import Git as Git
     from tupper.sdk._sync.paginator import SandboxPaginator as SandboxPaginator
@@ -257,6 +259,7 @@ __all__ = [
     "AsyncSandboxPaginator",
     "AsyncSecret",
     "AsyncSecretPaginator",
+    "AsyncSnapshotPaginator",
     "AsyncTemplate",
     "AsyncVolume",
     "AsyncWatchHandle",
@@ -330,6 +333,7 @@ __all__ = [
     "Signature",
     "SnapshotInfo",
     "SnapshotMode",
+    "SnapshotPaginator",
     "Stderr",
     "Stdout",
     "Template",
@@ -379,6 +383,7 @@ _HOMES = {
     "AsyncSandboxPaginator": "tupper.sdk._async.paginator",
     "AsyncSecret": "tupper.sdk._async.secret",
     "AsyncSecretPaginator": "tupper.sdk._async.secret",
+    "AsyncSnapshotPaginator": "tupper.sdk._async.copies",
     "AsyncTemplate": "tupper.sdk._async.template",
     "AsyncVolume": "tupper.sdk._async.volume",
     "AsyncWatchHandle": "tupper.sdk._handles_async",
@@ -452,6 +457,7 @@ _HOMES = {
     "Signature": "tupper.sdk._shared.signature",
     "SnapshotInfo": "tupper.sdk._shared.types",
     "SnapshotMode": "tupper.sdk._shared.types",
+    "SnapshotPaginator": "tupper.sdk._sync.copies",
     "Stderr": "tupper.sdk._shared.types",
     "Stdout": "tupper.sdk._shared.types",
     "Template": "tupper.sdk._sync.template",

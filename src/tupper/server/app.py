@@ -17,6 +17,7 @@ from tupper.server import (
     docs,
     e2b,
     files,
+    lifecycle,
     logs,
     own,
     secrets,
@@ -49,7 +50,7 @@ def make_app(
         background: whether `tupper serve` may take its place.
     """
     # Ours first: E2B's unsupported routes are greedy.
-    modules = (docs, own, stock, logs, commands, files, templates, volumes, secrets, e2b)
+    modules = (docs, own, stock, logs, commands, files, lifecycle, templates, volumes, secrets, e2b)
     app = Starlette(
         routes=[route for module in modules for route in module.routes()],
         exception_handlers={HTTPException: _refuse},

@@ -101,6 +101,33 @@ const rows = {
     assert.equal(pages.hasNext, false)
     assert.equal(await Sandbox.kill('i' + '0'.repeat(20)), false)
   },
+  async pause_snapshot_fork(sbx) {
+    const made = await Sandbox.create({ timeoutMs: 300_000 })
+    try {
+      await made.files.write('f.txt', 'first')
+      const sleeper = await made.commands.run('sleep 6000', { background: true })
+      const kept = await made.createSnapshot()
+      assert.equal(await made.pause(), true)
+      assert.equal(await made.isRunning(), false)
+      assert.equal(await made.pause(), false)
+      await made.connect()
+      assert.equal(await made.files.read('f.txt'), 'first')
+      assert((await made.commands.list()).some(each => each.pid === sleeper.pid))
+      const other = await Sandbox.create(kept.snapshotId)
+      assert.equal(await other.files.read('f.txt'), 'first')
+      await other.kill()
+      const forks = await made.fork({ count: 2 })
+      assert.equal(new Set([made.sandboxId, ...forks.map(each => each.sandboxId)]).size, 3)
+      for (const each of forks) {
+        assert.equal(await each.files.read('f.txt'), 'first')
+        await each.kill()
+      }
+      assert.equal(await Sandbox.deleteSnapshot(kept.snapshotId), true)
+      assert.equal(await Sandbox.deleteSnapshot(kept.snapshotId), false)
+    } finally {
+      await made.kill()
+    }
+  },
   async templates() {
     const name = `t-${randomUUID().slice(0, 8)}`
     const template = e2b.Template({ fileContextPath: dirname(fileURLToPath(import.meta.url)) })
@@ -153,8 +180,22 @@ const rows = {
     await until(async () => (await ask(right)).status === 200)
     await made.kill()
   },
-  async unsupported(sbx) {
-    await assert.rejects(sbx.pause(), e2b.SandboxError)
+  async code() {
+    const { Sandbox: Interpreter } = await import(
+      pathToFileURL(require.resolve('@e2b/code-interpreter')).href)
+    const made = await Interpreter.create({ timeoutMs: 120_000 })
+    const lines = []
+    const first = await made.runCode('x = 20\nprint("out")\nx + 1', {
+      onStdout: said => void lines.push(said.line),
+    })
+    assert.equal(first.text, '21')
+    assert.deepEqual([first.logs.stdout, lines], [['out\n'], ['out\n']])
+    assert.equal((await made.runCode('x + 2')).text, '22')
+    assert.equal((await made.runCode('1/0')).error.name, 'ZeroDivisionError')
+    assert.equal((await made.runCode('await 5', { language: 'javascript' })).text, '5')
+    const context = await made.createCodeContext({ cwd: '/tmp', language: 'python' })
+    assert.equal((await made.runCode('import os; os.getcwd()', { context })).text, '/tmp')
+    await made.kill()
   },
   async killed_in_flight(sbx) {
     const running = sbx.commands.run('echo begun; sleep 60', { onStdout: () => void sbx.kill() })

@@ -112,7 +112,7 @@ async def test_bad_bodies(http, body, status, code):
 
 async def test_unknown_routes_are_json(http):
     assert (await http.get("/nothing")).json()["code"] == 404
-    assert (await http.post("/sandboxes/x/pause")).json()["code"] == 501
+    assert (await http.post("/sandboxes/x/pause")).json()["code"] == 404
     for path in ("volumes/team%2Fsnap%3Adefault", "templates/team%2Fsnap%3Adefault"):
         assert (await http.delete(f"/{path}")).json()["code"] == 404
 

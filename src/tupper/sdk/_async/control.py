@@ -177,6 +177,14 @@ class Control:
         )
         return parse_info(decode(answer))
 
+    async def is_there(self, sandbox_id: str) -> bool:
+        """Whether a sandbox runs and its agent answers; waits while it is being saved."""
+        try:
+            info = await self.get_info(sandbox_id)
+        except TupperError:
+            return False
+        return info.state is SandboxState.RUNNING and info.health == "ok"
+
     async def explain(self, sandbox_id: str, trouble: Trouble) -> TupperError:
         """The exception for a sandbox whose agent cannot be talked to any more.
 
@@ -193,6 +201,10 @@ class Control:
                 return errors.SandboxUnreachableException(
                     f"{errors.UNREACHABLE}, and neither does the server: {error.message}"
                 )
+            if info.state is SandboxState.PAUSED:
+                hint = "Sandbox.connect(…) resumes it"
+                text = f"{errors.GONE}: {sandbox_id} (paused)"
+                return errors.SandboxNotRunningException(text, hint=hint)
             if info.state is SandboxState.ENDED or info.end_reason:
                 return errors.SandboxNotRunningException(describe_end(info))
             if trouble is Trouble.SILENT or info.health != "ok":
@@ -213,6 +225,13 @@ def sandbox_path(sandbox_id: str, tail: str = "", *, version: str = "") -> str:
     if not sandbox_id:
         raise errors.InvalidArgumentException("the sandbox id is empty")
     return f"{version}/sandboxes/{quote(sandbox_id, safe='')}{tail}"
+
+
+def template_path(template_id: str) -> str:
+    """The route of one template, or of a snapshot, which E2B has among them."""
+    if not template_id:
+        raise errors.InvalidArgumentException("the id is empty")
+    return f"/templates/{quote(template_id, safe='')}"
 
 
 def decode(answer: Answer, *, strict: bool = True) -> object:

@@ -347,6 +347,15 @@ def from_volume(status: int, body: Mapping[str, object]) -> _Reported:
     return kind(message, status_code=status, code=code if isinstance(code, str) else None)
 
 
+def sandbox_not_found(error: NotFoundException, sandbox_id: str) -> SandboxNotFoundException:
+    """The exception for a sandbox that is not there, whatever the server called it."""
+    if isinstance(error, SandboxNotFoundException):
+        return error
+    return SandboxNotFoundException(
+        error.message or f"no sandbox {sandbox_id}", status_code=404, hint=error.hint
+    )
+
+
 def from_connect(error: ConnectError, *, missing: type[_Reported] = NotFoundException) -> _Reported:
     """The exception for an error that the agent reported.
 
