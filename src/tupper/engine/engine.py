@@ -24,7 +24,7 @@ from tupper.core.errors import (
     TupperError,
     Unsupported,
 )
-from tupper.core.ids import is_sandbox_id, is_snapshot_id
+from tupper.core.ids import is_snapshot_id
 from tupper.core.lifecycle import EndReason, ExitReason, State
 from tupper.core.paths import Paths, make_private
 from tupper.core.sandbox import CreateRequest, SandboxRecord
@@ -44,12 +44,13 @@ from tupper.engine.copies import (
 from tupper.engine.creation import Creation
 from tupper.engine.ending import begin_end
 from tupper.engine.listing import Page, Query, select_page
+from tupper.engine.lookup import find_sandbox
 from tupper.engine.metrics import Sample, collect
 from tupper.engine.networking import change_network
 from tupper.engine.parts import Parts
 from tupper.engine.ports import LOOPBACK, publish
 from tupper.engine.request import check_port, check_timeout
-from tupper.engine.reservation import check_capacity, reserve
+from tupper.engine.reservation import check_capacity, check_free_disk, reserve
 from tupper.engine.restoring import Origin, Resumption
 from tupper.engine.sandbox import UNREACHABLE, Sandbox
 from tupper.engine.saving import pause
@@ -193,23 +194,14 @@ class Engine:
         """The secrets."""
         return self._context.secrets
 
-    async def remove_volume(self, volume_id: str) -> None:
-        """Remove a volume with all that is in it.
+    def check_free_disk(self) -> None:
+        """Raise :class:`OutOfDisk` when the host's disk is nearly full."""
+        check_free_disk(self._context)
 
-        Raises:
-            Conflict: a sandbox has it.
-        """
-        users = [
-            sandbox.id
-            for sandbox in self._context.sandboxes.values()
-            if any(mount.volume_id == volume_id for mount in sandbox.record.volumes)
-        ]
-        if users:
-            raise Conflict(
-                f"volume {volume_id} is in use by sandbox {users[0]}",
-                hint="end the sandboxes that have it mounted first",
-            )
-        await self._context.volumes.remove(volume_id)
+    async def remove_volume(self, volume_id: str) -> None:
+        """Remove a volume with all that is in it; a :class:`Conflict` if a sandbox has it."""
+        records = [sandbox.record for sandbox in self._context.sandboxes.values()]
+        await self._context.volumes.remove(volume_id, users=records)
 
     @property
     def count(self) -> int:
@@ -317,31 +309,7 @@ class Engine:
     # Looking.
 
     def _find(self, reference: str, owner_key: str | None = None) -> Sandbox:
-        """By id, name, an id with a client's suffix, or a unique beginning of an id.
-
-        Args:
-            reference: which.
-            owner_key: only one of this API key's; None for anybody's.
-        """
-        sandboxes = self._context.sandboxes
-        if owner_key is not None:
-            sandboxes = {k: s for k, s in sandboxes.items() if s.record.owner_key == owner_key}
-        if sandbox := sandboxes.get(reference):
-            return sandbox
-        named = [s for s in sandboxes.values() if s.record.name == reference]
-        if named:
-            return min(named, key=lambda sandbox: sandbox.record.owner_key)  # the user's own first
-        head = reference.split("-", 1)[0]
-        if is_sandbox_id(head):
-            if sandbox := sandboxes.get(head):
-                return sandbox
-        elif len(reference) >= 3:
-            begun = [s for s in sandboxes.values() if s.id.startswith(reference)]
-            if len(begun) == 1:
-                return begun[0]
-            if begun:
-                raise InvalidArgument(f"{reference!r} begins the ids of {len(begun)} sandboxes")
-        raise SandboxNotFound(f"sandbox {reference!r} was not found")
+        return find_sandbox(self._context.sandboxes, reference, owner_key)
 
     def _find_running(self, reference: str) -> Sandbox:
         sandbox = self._find(reference)
