@@ -42,6 +42,11 @@ func main() {
 		err = serve(os.Args[2:])
 	case "sudo":
 		os.Exit(sudo.Main(os.Args[2:]))
+	case "hostname": // run by the host with the privilege that the agent lacks
+		if len(os.Args) != 3 {
+			fatal(errors.New("usage: tupper-agent hostname NAME"))
+		}
+		err = syscall.Sethostname([]byte(os.Args[2]))
 	case "version":
 		fmt.Println(server.Version)
 	default:

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"net"
 	"os"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -21,18 +23,26 @@ type conn struct {
 	rwc    net.Conn
 	in     *bufio.Reader
 	out    *bufio.Writer
+	cut    atomic.Bool // closed by us, so nobody went away
 
 	mu       sync.Mutex
 	idle     bool // between requests
+	endless  bool // its request is a stream, which ends when it ends
 	retiring bool // to be closed as soon as it is idle
 }
 
 func newConn(s *Server, rwc net.Conn) *conn {
-	return &conn{
-		server: s, rwc: rwc, idle: true,
-		in: bufio.NewReaderSize(rwc, readBuffer), out: bufio.NewWriterSize(rwc, writeBuffer),
-	}
+	c := &conn{server: s, rwc: rwc, idle: true}
+	c.in = bufio.NewReaderSize((*wire)(c), readBuffer)
+	c.out = bufio.NewWriterSize((*wire)(c), writeBuffer)
+	return c
 }
+
+// wire is whatever the connection is by now.
+type wire conn
+
+func (w *wire) Read(p []byte) (int, error)  { return w.rwc.Read(p) }
+func (w *wire) Write(p []byte) (int, error) { return w.rwc.Write(p) }
 
 // retire closes the connection now if it is idle, else after its request.
 func (c *conn) retire() {
@@ -42,6 +52,20 @@ func (c *conn) retire() {
 	if c.idle {
 		_ = c.rwc.Close()
 	}
+}
+
+// note remembers whether it makes sense to wait for the end of a request.
+func (c *conn) note(r *Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.endless = strings.HasPrefix(r.Header.Get("Content-Type"), "application/connect+") || r.Header.Get("Upgrade") != ""
+}
+
+// isShort says whether a request is being answered that will be over soon.
+func (c *conn) isShort() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.idle && !c.endless
 }
 
 // busy marks the begin or the end of a request; false means stop.
@@ -71,6 +95,8 @@ func (c *conn) serve() {
 			return
 		}
 		_ = c.rwc.SetReadDeadline(time.Time{})
+		c.carry(r.Header.Get(CarryHeader))
+		c.note(r)
 		var again bool
 		again, hijacked = c.answer(r)
 		if !again || !c.busy(false) {

@@ -82,6 +82,7 @@ type Server struct {
 	closed    bool
 	listeners map[net.Listener]struct{}
 	conns     map[*conn]struct{}
+	lanes     map[string]*lane
 	running   sync.WaitGroup
 }
 
@@ -138,6 +139,9 @@ func (s *Server) forget(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
+	if l, ok := c.rwc.(*lane); ok {
+		delete(s.lanes, l.id)
+	}
 }
 
 // Disconnect closes all connections, hijacked ones too. Listeners stay.

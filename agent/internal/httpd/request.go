@@ -58,6 +58,9 @@ func (r *Request) Context() context.Context {
 	return r.ctx
 }
 
+// Cut says whether the server itself has closed the connection.
+func (r *Request) Cut() bool { return r.response.conn.cut.Load() }
+
 // bodyEnded is called when the body has been read to its end.
 func (r *Request) bodyEnded() {
 	r.mu.Lock()

@@ -94,6 +94,10 @@ func (w *response) data(p []byte) error {
 		return err
 	}
 	all := net.Buffers{head, p, []byte("\r\n")}
+	if l, ok := w.conn.rwc.(*lane); ok {
+		_, err := l.write(&all)
+		return err
+	}
 	_, err := all.WriteTo(w.conn.rwc)
 	return err
 }

@@ -31,7 +31,8 @@ type Manager struct {
 	mu      sync.Mutex
 	live    map[int]*Process
 	ended   map[int]*Process
-	held    bool
+	held    time.Time     // begin of the hold in force
+	lost    time.Duration // in holds that are over
 	oomSeen int64
 	ownOOM  int64 // kills of our guard
 	closed  bool
@@ -78,18 +79,28 @@ func (m *Manager) List() []*Process {
 // Hold makes all outputs keep everything (see output) until it is undone.
 func (m *Manager) Hold(on bool) {
 	m.mu.Lock()
-	m.held = on
+	switch {
+	case on && m.held.IsZero():
+		m.held = time.Now()
+	case !on && !m.held.IsZero():
+		m.lost += time.Since(m.held)
+		m.held = time.Time{}
+	}
 	m.mu.Unlock()
 	for _, p := range m.List() {
 		p.out.hold(on)
 	}
 }
 
-// isHeld tells a connection closed by a hold from a client that went away.
-func (m *Manager) isHeld() bool {
+// lostTime is the time spent in holds so far, the one in force included. What
+// a sandbox was saved for counts too: its clock has gone on meanwhile.
+func (m *Manager) lostTime() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.held
+	if m.held.IsZero() {
+		return m.lost
+	}
+	return m.lost + time.Since(m.held)
 }
 
 // Refuse makes every further Start fail; the sandbox is going down.
@@ -127,7 +138,7 @@ func (m *Manager) find(sel selector, ended bool) (*Process, error) {
 func (m *Manager) add(p *Process, readers []*reader, exit <-chan supervise.Exit) {
 	m.mu.Lock()
 	m.live[p.PID] = p
-	p.out.held = m.held
+	p.out.held = !m.held.IsZero()
 	m.mu.Unlock()
 	m.workers.Add(1)
 	for _, r := range readers {

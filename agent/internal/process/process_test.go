@@ -80,6 +80,25 @@ func TestBecomeSh(t *testing.T) {
 	}
 }
 
+// TB083: the time of a hold, and that alone, is lost for time limits.
+func TestLostTime(t *testing.T) {
+	m := &Manager{live: map[int]*Process{}}
+	m.Hold(true)
+	began := time.Now()
+	m.Hold(true) // one that is extended is still one
+	time.Sleep(20 * time.Millisecond)
+	if lost := m.lostTime(); lost < 20*time.Millisecond {
+		t.Errorf("%v are lost so far", lost)
+	}
+	m.Hold(false)
+	lost, whole := m.lostTime(), time.Since(began)
+	m.Hold(false)
+	time.Sleep(5 * time.Millisecond)
+	if again := m.lostTime(); lost < 20*time.Millisecond || lost > whole+time.Millisecond || again != lost {
+		t.Errorf("%v of %v are lost, later %v", lost, whole, again)
+	}
+}
+
 // A subscriber that reads slowly holds the last piece of an exited command in
 // its reader's hands; the end must not overtake it, not even after the cap.
 func TestTheEndWaitsForAPieceThatIsHeldBack(t *testing.T) {

@@ -30,17 +30,17 @@ func (m *Manager) serveStart(w httpd.ResponseWriter, r *httpd.Request) {
 	ctx := r.Context()
 	var over <-chan struct{} // closed when the time limit has done its work
 	if limit := connect.Timeout(r); limit > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, limit)
-		defer cancel()
-		over = m.limitTime(p, limit)
+		var cancel context.CancelCauseFunc
+		ctx, cancel = context.WithCancelCause(ctx)
+		defer cancel(nil)
+		over = m.limitTime(p, limit, func() { cancel(context.DeadlineExceeded) })
 	}
 	err = m.feed(ctx, stream, p, s.sub, [streamCount]int64{}, connect.Keepalive(r))
-	if err != nil && r.Context().Err() != nil && r.Header.Get("Tupper-Cancel") == "kill" && !m.isHeld() {
+	if err != nil && r.Context().Err() != nil && r.Header.Get("Tupper-Cancel") == "kill" && !r.Cut() {
 		p.Kill(context.WithoutCancel(ctx), "")
 		return
 	}
-	if errors.Is(err, context.DeadlineExceeded) && over != nil {
+	if err != nil && over != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		<-over // the client shall find the whole tree gone
 		<-p.done
 		err = connect.Errorf(connect.DeadlineExceeded, "process %d reached its time limit", p.PID).
@@ -49,20 +49,31 @@ func (m *Manager) serveStart(w httpd.ResponseWriter, r *httpd.Request) {
 	stream.End(err)
 }
 
-// limitTime ends a command after its time, whoever is connected by then. The
-// channel is closed when the command and its tree are gone.
-func (m *Manager) limitTime(p *Process, limit time.Duration) <-chan struct{} {
+// limitTime ends a command after its time, whoever is connected by then; the
+// time of holds does not count. It calls expired before, and closes the channel
+// when the command and its tree are gone.
+func (m *Manager) limitTime(p *Process, limit time.Duration, expired func()) <-chan struct{} {
 	over := make(chan struct{})
 	m.workers.Add(1)
+	began, before := time.Now(), m.lostTime()
 	go func() {
 		defer m.workers.Done()
 		defer close(over)
 		timer := time.NewTimer(limit)
 		defer timer.Stop()
-		select {
-		case <-timer.C:
-			p.Kill(context.Background(), "time")
-		case <-p.done:
+		for {
+			select {
+			case <-timer.C:
+			case <-p.done:
+				return
+			}
+			left := limit + m.lostTime() - before - time.Since(began)
+			if left <= 0 {
+				expired()
+				p.Kill(context.Background(), "time")
+				return
+			}
+			timer.Reset(max(left, time.Millisecond))
 		}
 	}()
 	return over

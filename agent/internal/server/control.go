@@ -165,6 +165,24 @@ type identityRequest struct {
 	Time        int64   `json:"time"` // unix ns
 	MachineID   string  `json:"machineId"`
 	Deadline    float64 `json:"deadline"`
+	// Texts that have changed, by the path of the file that they stand in.
+	Texts map[string]replacement `json:"texts"`
+}
+
+// replacement is a text and what takes its place.
+type replacement struct {
+	Old string `json:"old"`
+	New string `json:"new"`
+}
+
+// apply replaces the text in a file and leaves the rest of it as the user has
+// it; a file without the text, or no file, is the user's own business.
+func (r replacement) apply(path string) error {
+	have, err := os.ReadFile(path)
+	if err != nil || r.Old == "" || r.Old == r.New || !strings.Contains(string(have), r.Old) {
+		return nil
+	}
+	return os.WriteFile(path, []byte(strings.Replace(string(have), r.Old, r.New, 1)), 0o644)
 }
 
 // identity makes a restored sandbox itself again, or a fork somebody else. The
@@ -193,6 +211,9 @@ func (s *Server) identity(w httpd.ResponseWriter, r *httpd.Request) {
 	if req.MachineID != "" {
 		note("machineId", os.WriteFile("/etc/machine-id", []byte(strings.TrimSpace(req.MachineID)+"\n"), 0o444))
 	}
+	for path, text := range req.Texts {
+		note(path, text.apply(path))
+	}
 	if req.Deadline > 0 {
 		s.mu.Lock()
 		s.deadline = unixTime(req.Deadline)
@@ -200,6 +221,7 @@ func (s *Server) identity(w httpd.ResponseWriter, r *httpd.Request) {
 		s.wakeDeadline()
 	}
 	s.settings.SetIdentity(req.SandboxID, req.AccessToken)
+	s.http.DropParked()
 	for _, p := range problems {
 		s.log.Printf("identity.incomplete problem=%q", p)
 	}
@@ -223,9 +245,13 @@ func reseed(seed string) error {
 	return err
 }
 
-// SetHostname sets the kernel's name and /etc/hostname, best effort.
+// SetHostname sets the kernel's name and /etc/hostname, best effort. Where the
+// agent may not, its host may have done it already.
 func SetHostname(name string) error {
 	err := syscall.Sethostname([]byte(name))
+	if have, _ := os.Hostname(); have == name {
+		err = nil
+	}
 	if werr := os.WriteFile("/etc/hostname", []byte(name+"\n"), 0o644); err == nil {
 		err = werr
 	}

@@ -110,6 +110,7 @@ func (s *Server) table() map[string]httpd.HandlerFunc {
 		"/tupper/shutdown": s.shutdown,
 		"/tupper/hold":     s.hold,
 		"/tupper/release":  s.release,
+		"/tupper/carry":    s.carry,
 		"/tupper/identity": s.identity,
 	}
 	for _, part := range []map[string]httpd.HandlerFunc{
@@ -125,7 +126,7 @@ func (s *Server) table() map[string]httpd.HandlerFunc {
 // post lists the plain routes that change something.
 func post(path string) bool {
 	switch path {
-	case "/init", "/files/compose", "/tupper/deadline", "/tupper/shutdown", "/tupper/hold", "/tupper/release", "/tupper/identity":
+	case "/init", "/files/compose", "/tupper/deadline", "/tupper/shutdown", "/tupper/hold", "/tupper/release", "/tupper/identity", "/tupper/carry":
 		return true
 	}
 	return strings.HasPrefix(path, "/process.") || strings.HasPrefix(path, "/filesystem.")

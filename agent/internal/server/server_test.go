@@ -575,3 +575,27 @@ func TestInitReplacesTokenAndEnv(t *testing.T) {
 		t.Errorf("%d", status)
 	}
 }
+
+func TestHoldEndsWithTheHostsFile(t *testing.T) {
+	a := begin(t, nil)
+	if status, _, body := a.do("POST", "/tupper/hold", []byte(`{"leaseMs":60000}`)); status != 200 {
+		t.Fatalf("%d %s", status, body)
+	}
+	if conn, err := net.Dial("unix", a.socket); err == nil {
+		_ = conn.Close()
+		t.Error("a held agent listens")
+	}
+	if err := os.WriteFile(filepath.Join(filepath.Dir(a.socket), releaseFile), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for stop := time.Now().Add(50 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		conn, err := net.Dial("unix", a.socket)
+		if err == nil {
+			_ = conn.Close()
+			return
+		}
+		if time.Now().After(stop) {
+			t.Fatal(err)
+		}
+	}
+}

@@ -99,6 +99,32 @@ def remove_template(name: str) -> None:
     _call("DELETE", f"/templates/{quote(name, safe='')}")
 
 
+def resume(sandbox: str, timeout_s: int | None) -> None:
+    """Let a paused sandbox go on; None is the life that was asked for when it was made."""
+    body: dict[str, object] = {"tupper": {}}
+    if timeout_s is not None:
+        body["timeout"] = timeout_s
+    _open().call("POST", f"/v2/sandboxes/{quote(sandbox, safe='')}/connect", body=body)
+
+
+def list_snapshots(sandbox: str | None) -> list[dict[str, object]]:
+    """All snapshots, or those of a sandbox; the newest first.
+
+    Shape:
+        ``{"snapshotID", "names", "sandboxID", "createdAt", "sizeBytes", …}``
+    """
+    query = {"sandboxID": sandbox} if sandbox else {}
+    control, found, token = _open(), list[dict[str, object]](), ""
+    while True:
+        page = {**query, "nextToken": token} if token else query
+        answer = control.call("GET", "/snapshots", query=page)
+        for one in _objects(decode(answer)):
+            found.append(one | (as_object(one.pop("tupper", None)) or {}))
+        token = answer.headers.get("x-next-token") or ""
+        if not token:
+            return found
+
+
 def info_of(sandbox: str) -> SandboxInfo:
     """A sandbox, also one that ended; E2B's interface does not know those.
 

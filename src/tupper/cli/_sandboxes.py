@@ -10,6 +10,7 @@ from typing import Any
 
 from tupper import (
     AsyncSandbox,
+    ConflictException,
     Sandbox,
     SandboxInfo,
     SandboxNotFoundException,
@@ -29,8 +30,10 @@ def attach(sandbox: str) -> Sandbox:
 
     Errors:
         SandboxNotFoundException: none of this name runs; the hint names close ones.
+        ConflictException: it is paused.
     """
     try:
+        _refuse_paused(Sandbox.get_info(sandbox), sandbox)
         return Sandbox.connect(sandbox_id=sandbox, timeout=_NO_EXTENSION_S)
     except SandboxNotFoundException as missing:
         raise _with_guess(missing, sandbox) from missing
@@ -39,9 +42,17 @@ def attach(sandbox: str) -> Sandbox:
 async def attach_async(sandbox: str) -> AsyncSandbox:
     """:func:`attach` for verbs that do several things at once."""
     try:
+        _refuse_paused(await AsyncSandbox.get_info(sandbox), sandbox)
         return await AsyncSandbox.connect(sandbox_id=sandbox, timeout=_NO_EXTENSION_S)
     except SandboxNotFoundException as missing:
         raise _with_guess(missing, sandbox) from missing
+
+
+def _refuse_paused(info: SandboxInfo, sandbox: str) -> None:
+    """Attaching would resume it, for a second."""
+    if info.state is SandboxState.PAUSED:
+        hint = f"tupper resume {sandbox}"
+        raise ConflictException(f"sandbox {sandbox} is paused", code="conflict", hint=hint)
 
 
 def _with_guess(missing: SandboxNotFoundException, sandbox: str) -> SandboxNotFoundException:

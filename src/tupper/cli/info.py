@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tupper import SandboxInfo
+from tupper import SandboxInfo, SandboxState
 from tupper.cli import _output
 from tupper.cli._options import json_option
 from tupper.cli._sandboxes import info_as_json, info_of
@@ -22,6 +22,14 @@ def info(*, sandbox: str, as_json: bool) -> None:
         _output.pairs(_describe(found))
 
 
+def _end_of(info: SandboxInfo) -> str:
+    """What the time says that E2B calls the end."""
+    if info.state is SandboxState.PAUSED:
+        return "paused since"
+    pauses = info.lifecycle is not None and info.lifecycle["on_timeout"] == "pause"
+    return "pauses" if pauses else "ends"
+
+
 def _describe(info: SandboxInfo) -> dict[str, object]:
     facts: dict[str, object] = {
         "id": info.sandbox_id,
@@ -37,7 +45,7 @@ def _describe(info: SandboxInfo) -> dict[str, object]:
         "disk": f"{info.disk_mb} MiB",
         "processes": f"at most {info.pids}" if info.pids else "",
         "started": info.started_at.isoformat(timespec="seconds"),
-        "ends": info.end_at.isoformat(timespec="seconds"),
+        _end_of(info): info.end_at.isoformat(timespec="seconds"),
         "idle timeout": _output.span(info.idle_timeout) if info.idle_timeout else "",
         "internet": ""
         if info.allow_internet_access is None

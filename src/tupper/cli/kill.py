@@ -10,7 +10,7 @@ from tupper.cli._sandboxes import all_running, kill_one
 
 @click.command()
 @click.argument("sandboxes", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All that run.")
+@click.option("--all", "everything", is_flag=True, help="All, paused ones too.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing.")
 def kill(*, sandboxes: tuple[str, ...], everything: bool, quiet: bool) -> int:
     """End SANDBOXES and print the ids of those that ran.

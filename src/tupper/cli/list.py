@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tupper import SandboxInfo
+from tupper import SandboxInfo, SandboxState
 from tupper.cli import _output
 from tupper.cli._options import Pair, listing_options
 from tupper.cli._sandboxes import all_ended, all_running, info_as_json
@@ -69,5 +69,7 @@ def _name(info: SandboxInfo) -> str:
 
 
 def _left(info: SandboxInfo) -> str:
+    if info.state is SandboxState.PAUSED:
+        return "-"
     past = _output.since(info.end_at)
     return "-" if past is None else _output.span(-past)

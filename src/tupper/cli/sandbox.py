@@ -20,6 +20,9 @@ _NAMES = (
     "logs",
     "stats",
     "timeout",
+    "pause",
+    "resume",
+    "fork",
     "kill",
     "run",
 )

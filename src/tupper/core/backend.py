@@ -331,9 +331,19 @@ class Machine(abc.ABC):
         raise Unsupported(self.record.backend, "resume")
 
     async def snapshot(self, into: Path) -> Snapshot:
-        """Save memory and disk into a directory that exists and is empty."""
+        """Save memory and disk into a directory that exists and is empty.
+
+        The machine goes on as it was, running or paused, also when this fails. Its agent must be
+        held before and woken after. Nothing is synced to disk yet.
+
+        Raises:
+            MachineFailed: it could not be saved; what is in the directory is useless.
+        """
         del into
         raise Unsupported(self.record.backend, "snapshot")
+
+    async def wake(self) -> None:  # noqa: B027 - nothing to do where agents need not close
+        """Tell a held agent, which listens nowhere, that it may go on. Idempotent."""
 
 
 class Backend(abc.ABC):
@@ -359,7 +369,18 @@ class Backend(abc.ABC):
         """
 
     async def restore(self, snapshot: Snapshot, plan: MachinePlan) -> Machine:
-        """Start a machine from a saved one."""
+        """Start a machine from a saved one; its agent is woken. On failure nothing is left.
+
+        Args:
+            snapshot: of a machine of this backend; may be restored any number of times. It is not
+                needed any more when this returns.
+            plan: as for the start of the saved machine, but for names, network, disk image and
+                processors; the agent is the one that ran in it, and has the token of then.
+
+        Raises:
+            Unsupported: another version of the program made it.
+            MachineFailed: with the machine's last words.
+        """
         del snapshot, plan
         raise Unsupported(self.name, "restore")
 

@@ -10,6 +10,7 @@ names the thing, the number and the unit; ``hint`` says what to do about it::
     ├── NotFound
     │   ├── SandboxNotFound
     │   ├── TemplateNotFound
+    │   ├── SnapshotNotFound
     │   ├── ImageNotFound
     │   ├── BackendNotFound
     │   └── ProfileNotFound
@@ -91,6 +92,12 @@ class TemplateNotFound(NotFound):
     """No template has this name."""
 
     code = "template_not_found"
+
+
+class SnapshotNotFound(NotFound):
+    """No snapshot has this id or name."""
+
+    code = "snapshot_not_found"
 
 
 class ImageNotFound(NotFound):

@@ -25,6 +25,16 @@ def is_sandbox_id(text: str) -> bool:
     return _SANDBOX_ID.fullmatch(text) is not None
 
 
+def new_snapshot_id() -> str:
+    """``p`` and 20 lower-case letters or digits."""
+    return "p" + new_sandbox_id()[1:]
+
+
+def is_snapshot_id(text: str) -> bool:
+    """Whether the text has the form of a snapshot id."""
+    return text[:1] == "p" and is_sandbox_id("i" + text[1:])
+
+
 def new_engine_id() -> str:
     """Five characters that tell one engine's host-wide names from another's."""
     return "".join(secrets.choice(_ALPHABET) for _ in range(5))

@@ -21,6 +21,13 @@ class State(StrEnum):
     ENDED = "ended"
 
 
+class OnTimeout(StrEnum):
+    """What happens to a sandbox when its time is over."""
+
+    KILL = "kill"
+    PAUSE = "pause"
+
+
 class EndReason(StrEnum):
     """Why a sandbox ended. Kept in its record."""
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tupper.core.backend import AgentAddress, Isolation, MachineRecord, Mount
-from tupper.core.lifecycle import EndReason, State
+from tupper.core.lifecycle import EndReason, OnTimeout, State
+from tupper.core.snapshot import Saved
 from tupper.core.volume import VolumeMount
 
 
@@ -73,6 +74,9 @@ class CreateRequest:
         volumes: volumes to be seen inside.
         backend_options: checked by the backend.
         owner_pid, owner_start_ticks: the process that the sandbox is bound to; 0 for none.
+        on_timeout: what happens when its time is over.
+        pause_memory: whether that pause keeps processes and memory, or files only.
+        auto_resume: whether a connection to a port of the paused sandbox resumes it.
         owner_key: the id of the API key that it belongs to; empty for the machine's own user.
     """
 
@@ -102,6 +106,9 @@ class CreateRequest:
     backend_options: Mapping[str, object] = field(default_factory=dict[str, object])
     owner_pid: int = 0
     owner_start_ticks: int = 0
+    on_timeout: OnTimeout = OnTimeout.KILL
+    pause_memory: bool = True
+    auto_resume: bool = False
     owner_key: str = ""
 
 
@@ -140,6 +147,11 @@ class SandboxRecord:
         started_by: version of tupper.
         end_reason, end_detail, last_words: why it ended.
         purpose: empty for a user's own; ``build`` for one that a build works in.
+        on_timeout, pause_memory, auto_resume: as asked for at create.
+        doing: what is being done to it: ``pause``, ``resume``, ``snapshot``; empty for nothing.
+        saved: the machine that lies on disk while it is paused.
+        paused_at: unix seconds; 0 unless it is paused.
+        agent_digest: of the agent that runs in it.
     """
 
     id: str
@@ -185,3 +197,10 @@ class SandboxRecord:
     end_detail: str = ""
     last_words: str = ""
     purpose: str = ""
+    on_timeout: OnTimeout = OnTimeout.KILL
+    pause_memory: bool = True
+    auto_resume: bool = False
+    doing: str = ""
+    saved: Saved | None = None
+    paused_at: float = 0.0
+    agent_digest: str = ""

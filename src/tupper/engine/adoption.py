@@ -20,9 +20,11 @@ from tupper.core.sandbox import SandboxRecord
 from tupper.engine.context import Context
 from tupper.engine.creation import remove_tree
 from tupper.engine.ending import begin_end
+from tupper.engine.mending import mend_paused, mend_running
 from tupper.engine.mounts import unmount_below
 from tupper.engine.ports import publish
 from tupper.engine.sandbox import OK, UNREACHABLE, Sandbox
+from tupper.engine.snapshots import sweep_snapshots
 from tupper.engine.watch import Watch
 
 _AT_ONCE = 16
@@ -47,6 +49,9 @@ async def _adopt(context: Context, watch: Watch, record: SandboxRecord) -> None:
     context.sandboxes[record.id] = sandbox
     try:
         sandbox.machine = await _machine(context, record)
+        if await mend_paused(context, watch, sandbox):
+            event("sandbox.adopted", sandbox=record.id, backend=record.backend, state="paused")
+            return
         reason = _dead_because(context, record)
         if reason is not None:
             async with sandbox.lock:
@@ -62,6 +67,7 @@ async def _adopt(context: Context, watch: Watch, record: SandboxRecord) -> None:
     if record.agent is not None:
         sandbox.client = context.parts.agent(record.agent, record.token)
     watch.begin(sandbox)
+    context.spawn(mend_running(context, watch, sandbox), f"mend {record.id}")
     context.spawn(_reconnect(context, sandbox), f"reconnect {record.id}", of=sandbox)
     event("sandbox.adopted", sandbox=record.id, backend=record.backend)
 
@@ -110,6 +116,9 @@ async def _reconnect(context: Context, sandbox: Sandbox) -> None:
 
 async def check_health(sandbox: Sandbox, *, timeout_s: float) -> str:
     """Ask the agent, remember and return the answer: ``ok`` or ``unreachable``."""
+    await sandbox.steady.wait()
+    if sandbox.is_paused:
+        return sandbox.health
     try:
         async with asyncio.timeout(timeout_s):
             await sandbox.agent.health()
@@ -122,12 +131,14 @@ async def check_health(sandbox: Sandbox, *, timeout_s: float) -> str:
 async def _sweep(context: Context) -> None:
     """Remove everything of this engine that no living sandbox owns."""
     keep = set(context.sandboxes)
+    # What a paused sandbox has is its directory.
+    keep_alive = {name for name, sandbox in context.sandboxes.items() if not sandbox.is_paused}
     try:
-        for name in await context.parts.network.sweep(keep):
+        for name in await context.parts.network.sweep(keep_alive):
             event("sweep.network", name=name)
     except (TupperError, OSError) as error:
         problem("sweep.failed", what="network", message=str(error))
-    await _sweep_groups(context, keep)
+    await _sweep_groups(context, keep_alive)
     for entry in _orphans(context.paths.data / "sandboxes", keep):
         event("sweep.directory", sandbox=entry.name)
         await unmount_below(entry)
@@ -135,8 +146,9 @@ async def _sweep(context: Context) -> None:
     for entry in (context.paths.data / "build").glob("tmp-*"):
         await unmount_below(entry)
         await remove_tree(entry)
-    for entry in _orphans(context.paths.runtime / "s", keep):
+    for entry in _orphans(context.paths.runtime / "s", keep_alive):
         entry.unlink(missing_ok=True)
+    await sweep_snapshots(context)
     await context.store.forget_ended(time.time() - 24 * 3600)
 
 

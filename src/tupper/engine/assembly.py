@@ -16,7 +16,7 @@ from tupper.core.select import choose
 from tupper.core.settings import Settings
 from tupper.engine.parts import Forward, Parts
 from tupper.engine.recipes import RecipeBuilder
-from tupper.guest import Agent, claim_socket, dial, find_agent_binary
+from tupper.guest import Agent, carry_on, claim_socket, dial, find_agent_binary
 from tupper.images import Images, Templates, make_disk
 from tupper.network import Policy
 from tupper.network.find import find_network
@@ -49,6 +49,7 @@ def find_parts(paths: Paths, settings: Settings, engine_id: str) -> Parts:
         agent_binary=find_agent_binary,
         policy=policy_of,
         dial=dial,
+        carry_on=carry_on,
         bind=builder.bind,
     )
 

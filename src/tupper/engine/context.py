@@ -14,6 +14,8 @@ from tupper.core.log import problem
 from tupper.core.paths import Paths
 from tupper.core.sandbox import SandboxRecord
 from tupper.core.settings import Settings
+from tupper.core.snapshot import SnapshotRecord
+from tupper.engine.binaries import Binaries
 from tupper.engine.gate import Gate
 from tupper.engine.parts import Parts
 from tupper.engine.sandbox import Sandbox
@@ -38,6 +40,8 @@ class Context:
         trust: the host's added certificate authorities.
         volumes, secrets: what outlives sandboxes.
         boot_id: of the host.
+        kept: all snapshots, by id.
+        snapshot_uses: how many sandboxes are being started from a snapshot.
     """
 
     paths: Paths
@@ -50,7 +54,26 @@ class Context:
     volumes: Volumes = field(init=False)
     secrets: Secrets = field(init=False)
     boot_id: str = field(default_factory=boot_id)
+    kept: dict[str, SnapshotRecord] = field(default_factory=dict[str, SnapshotRecord])
+    snapshot_uses: dict[str, int] = field(default_factory=dict[str, int])
     tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
+    _binaries: Binaries | None = None
+
+    @property
+    def binaries(self) -> Binaries:
+        """Copies of the agent's binary."""
+        if self._binaries is None:
+            self._binaries = Binaries(self.paths.data / "agents")
+        return self._binaries
+
+    @property
+    def snapshots(self) -> Path:
+        """Where snapshots are."""
+        return self.paths.data / "snapshots"
+
+    def awake(self) -> list[Sandbox]:
+        """All that have a machine, or are getting one."""
+        return [s for s in self.sandboxes.values() if not s.is_paused]
 
     def __post_init__(self) -> None:
         self.volumes = Volumes(self.paths.data / "volumes", self.store)

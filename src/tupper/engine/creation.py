@@ -27,12 +27,13 @@ from tupper.core.backend import (
     Rootfs,
 )
 from tupper.core.errors import BackendNotFound, MachineFailed, TupperError, Unsupported
-from tupper.core.lifecycle import EndReason, State
+from tupper.core.lifecycle import EndReason, OnTimeout, State
 from tupper.core.log import event, problem
-from tupper.core.sandbox import CreateRequest
+from tupper.core.sandbox import CreateRequest, SandboxRecord
 from tupper.engine.context import Context
 from tupper.engine.inside import Inside
 from tupper.engine.launch import READY_S, launch
+from tupper.engine.parts import AgentClient
 from tupper.engine.ports import publish
 from tupper.engine.sandbox import Sandbox
 from tupper.engine.together import together, unless_ended
@@ -55,7 +56,7 @@ _BUNDLE_VARIABLES = (
 
 
 class Creation:
-    """The making of one sandbox; used once.
+    """The making of one sandbox; used once. Restoring a saved one differs in some of the steps.
 
     Args:
         context: of the engine.
@@ -64,6 +65,8 @@ class Creation:
         ground: for a build: the root filesystem that it writes straight into, instead of one from
             the store and a disk of its own.
     """
+
+    done = "sandbox.running"
 
     def __init__(
         self,
@@ -91,7 +94,7 @@ class Creation:
             undo.push_async_exit(self._mark_failed)
             async with self._context.gate.use():
                 await together(
-                    self._context.store.insert(self._sandbox.record),
+                    self._remember(),
                     self._make_directory(undo),
                     self._attach(undo),
                     self._find_rootfs(),
@@ -104,13 +107,16 @@ class Creation:
             undo.pop_all()
         marks.append(time.monotonic())
         event(
-            "sandbox.running",
+            self.done,
             sandbox=self._sandbox.id,
             backend=probe.backend,
             prepare_s=marks[1] - marks[0],
             start_s=marks[2] - marks[1],
             ready_s=marks[3] - marks[2],
         )
+
+    async def _remember(self) -> None:
+        await self._context.store.insert(self._sandbox.record)
 
     async def _choose(self) -> Probe:
         """Which backend, and what isolates the sandbox then."""
@@ -126,6 +132,8 @@ class Creation:
         probe = parts.choose(probes, wanted, request.min_isolation)
         if request.mounts and Capability.MOUNTS not in probe.capabilities:
             raise Unsupported(probe.backend, "mounts")
+        if request.on_timeout is OnTimeout.PAUSE and Capability.SNAPSHOT not in probe.capabilities:
+            raise Unsupported(probe.backend, "a pause when its time is over")
         self._sandbox.change(
             backend=probe.backend,
             isolation=str(probe.isolation or ""),
@@ -181,18 +189,21 @@ class Creation:
         plan = await self._plan()
         if self._attachment is not None:
             self._sandbox.change(attachment=attachment_json(self._attachment))
-        machine = await backend.start(plan)
+        machine = await self._boot(backend, plan)
         later(undo, stop_now, machine)
         self._sandbox.machine = machine
         self._sandbox.change(machine=machine.record)
         return machine
+
+    async def _boot(self, backend: Backend, plan: MachinePlan) -> Machine:
+        return await backend.start(plan)
 
     async def _plan(self) -> MachinePlan:
         if self._rootfs is None:
             raise MachineFailed("no root filesystem")
         context, record = self._context, self._sandbox.record
         directory = context.directory(record.id)
-        hostname = record.name.replace("_", "-").strip(".-") or record.id
+        hostname = hostname_of(record)
         files = etc_files(hostname, self._attachment)
         if context.settings.trust_host_ca:
             added = await context.trust.added()
@@ -202,6 +213,8 @@ class Creation:
                 self._bundle = _BUILD_BUNDLE
             elif added:
                 self._added, self._bundle = added, _GUEST_BUNDLE
+        digest, binary = context.binaries.keep(context.parts.agent_binary())
+        self._sandbox.change(agent_digest=digest)
         return MachinePlan(
             sandbox_id=record.id,
             host_name=context.host_name(record.id),
@@ -215,7 +228,7 @@ class Creation:
             memory_mib=record.memory_mib,
             pids=record.pids,
             hostname=hostname,
-            agent_binary=context.parts.agent_binary(),
+            agent_binary=binary,
             agent_config=self._agent_config(self._rootfs, hostname),
             etc_files=files,
             options=self._request.backend_options,
@@ -243,7 +256,7 @@ class Creation:
         }
         if self._added:
             out["caBundle"] = self._added
-        if record.timeout_s is not None:
+        if record.timeout_s is not None and record.on_timeout is OnTimeout.KILL:
             # Corrected once it is ready; until then it may not outlive a failed creation by much.
             out["deadline"] = time.time() + AGENT_STARTS_S + record.timeout_s
         return out
@@ -271,12 +284,20 @@ class Creation:
             undo.callback(private.unlink, missing_ok=True)
             await context.parts.claim(Path(address.path), private, _CLAIM_S)
             address = type(address)("unix", str(private))
-        client = context.parts.agent(address, sandbox.record.token)
+        client = context.parts.agent(address, self._first_token())
         later(undo, client.close)
         await client.health()
         machine.agent_answered()
+        await self._introduce(client)
         sandbox.client = client
         sandbox.change(agent=address)
+
+    def _first_token(self) -> str:
+        """What the agent asks for when it first answers."""
+        return self._sandbox.record.token
+
+    async def _introduce(self, client: AgentClient) -> None:
+        """Tell the agent who it is, where its configuration did not."""
 
     async def _launch(self) -> None:
         """Run what the template starts, until it is ready."""
@@ -334,6 +355,11 @@ def later(
 async def stop_now(machine: Machine) -> None:
     """End a machine without a grace."""
     await machine.stop(grace_s=0)
+
+
+def hostname_of(record: SandboxRecord) -> str:
+    """What a guest calls itself: its name, as far as that can be one of a host, or its id."""
+    return record.name.replace("_", "-").strip(".-") or record.id
 
 
 def _close_forward(sandbox: Sandbox, guest_port: int) -> None:

@@ -41,7 +41,7 @@ def begin_end(context: Context, sandbox: Sandbox, reason: ExitReason) -> asyncio
 
 async def _end(context: Context, sandbox: Sandbox, reason: ExitReason) -> None:
     try:
-        await _release(sandbox)
+        await release(sandbox)
         if sandbox.machine is not None:
             await sandbox.machine.stop(grace_s=KILL_GRACE_S)
     except (TupperError, OSError):
@@ -75,7 +75,7 @@ def _note_failure(task: asyncio.Task[None]) -> None:
         problem("end.failed", task=task.get_name(), message=str(error))
 
 
-async def _release(sandbox: Sandbox) -> None:
+async def release(sandbox: Sandbox) -> None:
     """Let go of what this process holds for it."""
     for task in list(sandbox.tasks):
         task.cancel()
@@ -90,12 +90,18 @@ async def remove_remains(context: Context, sandbox: Sandbox) -> None:
     """Remove what lies on the host for a sandbox whose machine is gone."""
     if sandbox.client is not None:
         await _try("close", sandbox, sandbox.client.close())
+    await detach(context, sandbox)
+    with contextlib.suppress(OSError):
+        context.socket(sandbox.id).unlink(missing_ok=True)
+        context.socket(sandbox.id).with_suffix(".held").unlink(missing_ok=True)
+    await _try("remove", sandbox, remove_tree(context.directory(sandbox.id)))
+
+
+async def detach(context: Context, sandbox: Sandbox) -> None:
+    """Remove a sandbox's network, if it has one. A failure is logged."""
     if sandbox.record.attachment is not None:
         attachment = attachment_from_json(sandbox.record.attachment)
         await _try("detach", sandbox, context.parts.network.detach(attachment))
-    with contextlib.suppress(OSError):
-        context.socket(sandbox.id).unlink(missing_ok=True)
-    await _try("remove", sandbox, remove_tree(context.directory(sandbox.id)))
 
 
 async def _try(step: str, sandbox: Sandbox, work: Awaitable[None]) -> None:

@@ -11,9 +11,9 @@ import asyncio
 import errno
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from tupper.core.backend import Probe, Rootfs
 from tupper.core.errors import (
@@ -22,33 +22,54 @@ from tupper.core.errors import (
     OutOfDisk,
     SandboxNotFound,
     TupperError,
+    Unsupported,
 )
-from tupper.core.ids import is_sandbox_id
+from tupper.core.ids import is_snapshot_id
 from tupper.core.lifecycle import EndReason, ExitReason, State
 from tupper.core.paths import Paths, make_private
 from tupper.core.sandbox import CreateRequest, SandboxRecord
 from tupper.core.settings import Settings
+from tupper.core.snapshot import SnapshotRecord
 from tupper.engine.adoption import adopt_all, check_health
 from tupper.engine.builds import Builds
 from tupper.engine.context import Context
+from tupper.engine.copies import (
+    MOST_FORKS,
+    forget_saved,
+    fork_of,
+    outcome,
+    saved_for_forks,
+    start_from,
+)
 from tupper.engine.creation import Creation
 from tupper.engine.ending import begin_end
 from tupper.engine.listing import Page, Query, select_page
+from tupper.engine.lookup import find_sandbox
 from tupper.engine.metrics import Sample, collect
 from tupper.engine.networking import change_network
 from tupper.engine.parts import Parts
 from tupper.engine.ports import LOOPBACK, publish
 from tupper.engine.request import check_port, check_timeout
-from tupper.engine.reservation import reserve
+from tupper.engine.reservation import check_capacity, check_free_disk, reserve
+from tupper.engine.restoring import Origin, Resumption
 from tupper.engine.sandbox import UNREACHABLE, Sandbox
+from tupper.engine.saving import pause
 from tupper.engine.secrets import Secrets
+from tupper.engine.snapshots import (
+    keep_snapshot,
+    list_snapshots,
+    refuse_mounts,
+    remove_snapshot,
+    request_from,
+)
 from tupper.engine.store import Store
 from tupper.engine.volumes import Volumes
-from tupper.engine.watch import Watch
+from tupper.engine.watch import Kind, Watch
 
 if TYPE_CHECKING:
     from tupper.images import Images, Pruned, Templates
 
+_T = TypeVar("_T")
 _HEALTH_S = 2.0
 _LOG_S = 5.0
 _CREATIONS_AT_ONCE = 64
@@ -70,9 +91,10 @@ class Engine:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._watch = Watch(context)
+        self._watch = Watch(context, self._pause_expired)
         self._closed = False
         self._slots = asyncio.Semaphore(_CREATIONS_AT_ONCE)
+        self._changes: set[asyncio.Task[object]] = set()
         self.builds = Builds(context)
 
     @classmethod
@@ -122,7 +144,7 @@ class Engine:
         making = [s.creation for s in living if s.creation is not None]
         await asyncio.gather(*making, return_exceptions=True)
         ending = [s.ending for s in living if s.ending is not None]
-        await asyncio.gather(*ending, return_exceptions=True)
+        await asyncio.gather(*ending, *self._changes, return_exceptions=True)
         tasks = [*context.tasks, *(task for s in living for task in s.tasks)]
         for task in tasks:
             task.cancel()
@@ -172,41 +194,30 @@ class Engine:
         """The secrets."""
         return self._context.secrets
 
-    async def remove_volume(self, volume_id: str) -> None:
-        """Remove a volume with all that is in it.
+    def check_free_disk(self) -> None:
+        """Raise :class:`OutOfDisk` when the host's disk is nearly full."""
+        check_free_disk(self._context)
 
-        Raises:
-            Conflict: a sandbox has it.
-        """
-        users = [
-            sandbox.id
-            for sandbox in self._context.sandboxes.values()
-            if any(mount.volume_id == volume_id for mount in sandbox.record.volumes)
-        ]
-        if users:
-            raise Conflict(
-                f"volume {volume_id} is in use by sandbox {users[0]}",
-                hint="end the sandboxes that have it mounted first",
-            )
-        await self._context.volumes.remove(volume_id)
+    async def remove_volume(self, volume_id: str) -> None:
+        """Remove a volume with all that is in it; a :class:`Conflict` if a sandbox has it."""
+        records = [sandbox.record for sandbox in self._context.sandboxes.values()]
+        await self._context.volumes.remove(volume_id, users=records)
 
     @property
     def count(self) -> int:
-        """How many sandboxes live or are being made."""
-        return len(self._context.sandboxes)
+        """How many sandboxes run or are being made."""
+        return len(self._context.awake())
 
     @property
     def is_busy(self) -> bool:
         """Whether something would be cut off if this process left for good."""
-        return bool(self._context.sandboxes or self.builds.running)
+        return bool(self._context.awake() or self.builds.running)
 
     def images_in_use(self) -> set[str]:
-        """Digests of root filesystems that sandboxes stand on."""
-        return {
-            sandbox.record.rootfs_digest
-            for sandbox in self._context.sandboxes.values()
-            if sandbox.record.rootfs_digest
-        }
+        """Digests of root filesystems that sandboxes, paused ones too, and snapshots stand on."""
+        records = [sandbox.record for sandbox in self._context.sandboxes.values()]
+        used = {record.rootfs_digest for record in records if record.rootfs_digest}
+        return used | {kept.saved.rootfs_digest for kept in self._context.kept.values()}
 
     async def probes(self) -> list[Probe]:
         """What each backend says about this host."""
@@ -233,10 +244,19 @@ class Engine:
             Conflict: it was killed meanwhile.
             TupperError: of the step that failed.
         """
-        if not request.image:
+        snapshot = await self._snapshot_for(request)
+        if snapshot is not None:
+            request = request_from(request, snapshot)
+        elif not request.image:
             self.builds.check_use(request.template, request.owner_key)
         sandbox, request = reserve(self._context, request)
-        creation = asyncio.get_running_loop().create_task(self._make(sandbox, request))
+        making = Creation(self._context, sandbox, request)
+        if snapshot is not None:
+            making = start_from(self._context, sandbox, request, snapshot)
+        return await self._run_creation(sandbox, making)
+
+    async def _run_creation(self, sandbox: Sandbox, making: Creation) -> SandboxRecord:
+        creation = asyncio.get_running_loop().create_task(self._make(sandbox, making))
         sandbox.creation = creation
         try:
             await asyncio.shield(creation)
@@ -250,10 +270,10 @@ class Engine:
             raise
         return sandbox.record
 
-    async def _make(self, sandbox: Sandbox, request: CreateRequest) -> None:
+    async def _make(self, sandbox: Sandbox, making: Creation) -> None:
         try:
             async with self._slots:
-                await Creation(self._context, sandbox, request).run()
+                await making.run()
         except BaseException as error:
             self._context.sandboxes.pop(sandbox.id, None)
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -289,35 +309,18 @@ class Engine:
     # Looking.
 
     def _find(self, reference: str, owner_key: str | None = None) -> Sandbox:
-        """By id, name, an id with a client's suffix, or a unique beginning of an id.
-
-        Args:
-            reference: which.
-            owner_key: only one of this API key's; None for anybody's.
-        """
-        sandboxes = self._context.sandboxes
-        if owner_key is not None:
-            sandboxes = {k: s for k, s in sandboxes.items() if s.record.owner_key == owner_key}
-        if sandbox := sandboxes.get(reference):
-            return sandbox
-        named = [s for s in sandboxes.values() if s.record.name == reference]
-        if named:
-            return min(named, key=lambda sandbox: sandbox.record.owner_key)  # the user's own first
-        head = reference.split("-", 1)[0]
-        if is_sandbox_id(head):
-            if sandbox := sandboxes.get(head):
-                return sandbox
-        elif len(reference) >= 3:
-            begun = [s for s in sandboxes.values() if s.id.startswith(reference)]
-            if len(begun) == 1:
-                return begun[0]
-            if begun:
-                raise InvalidArgument(f"{reference!r} begins the ids of {len(begun)} sandboxes")
-        raise SandboxNotFound(f"sandbox {reference!r} was not found")
+        return find_sandbox(self._context.sandboxes, reference, owner_key)
 
     def _find_running(self, reference: str) -> Sandbox:
         sandbox = self._find(reference)
         if not sandbox.is_running:
+            raise SandboxNotFound(f"sandbox {reference!r} is not running")
+        return sandbox
+
+    def _find_ready(self, reference: str) -> Sandbox:
+        """One that runs or is paused."""
+        sandbox = self._find(reference)
+        if not sandbox.is_running and not sandbox.is_paused:
             raise SandboxNotFound(f"sandbox {reference!r} is not running")
         return sandbox
 
@@ -341,15 +344,16 @@ class Engine:
         return sandbox.record if sandbox is not None else None
 
     async def get(self, reference: str, *, ended: bool = False) -> SandboxRecord:
-        """A running sandbox's record; with ``ended`` also that of one that ended within a day."""
+        """A sandbox's record; with ``ended`` also that of one that ended within a day."""
         try:
-            sandbox = self._find_running(reference)
+            sandbox = self._find_ready(reference)
         except SandboxNotFound:
             record = await self._context.store.find_ended(reference) if ended else None
             if record is None:
                 raise
             return record
-        await check_health(sandbox, timeout_s=_HEALTH_S)
+        if sandbox.is_running:
+            await check_health(sandbox, timeout_s=_HEALTH_S)
         return sandbox.record
 
     def health(self, sandbox_id: str) -> str:
@@ -362,8 +366,21 @@ class Engine:
         if State.ENDED in query.states:
             records = await self._context.store.ended()
         else:
-            records = [s.record for s in self._context.sandboxes.values() if s.is_running]
+            known = self._context.sandboxes.values()
+            records = [s.record for s in known if s.is_running or s.is_paused]
         return select_page(records, query)
+
+    def resumes_itself(self, sandbox_id: str) -> bool:
+        """Whether a sandbox is paused and wants to be resumed by whoever uses one of its ports."""
+        sandbox = self._context.sandboxes.get(sandbox_id)
+        if sandbox is None or not sandbox.is_paused or not sandbox.record.auto_resume:
+            return False
+        return sandbox.record.saved is not None and sandbox.record.saved.memory
+
+    def reachable(self) -> list[Sandbox]:
+        """All that run, or would if somebody used one of their ports."""
+        known = self._context.sandboxes.values()
+        return [s for s in known if s.is_running or self.resumes_itself(s.id)]
 
     def running(self) -> list[Sandbox]:
         """All running sandboxes."""
@@ -372,18 +389,196 @@ class Engine:
     # Changing.
 
     async def connect(self, reference: str, timeout_s: float | None) -> SandboxRecord:
-        """Attach to a running sandbox. Its end may move back, never forward in time.
+        """Attach to a sandbox; a paused one is resumed. Its end never moves forward in time.
 
         Args:
             reference: which.
-            timeout_s: it shall live at least this long from now; None changes nothing.
+            timeout_s: it shall live at least this long from now; None changes nothing, and for a
+                paused one means what was asked for at create.
         """
-        sandbox = self._find_running(reference)
+        check_timeout(timeout_s, self.settings)
+        sandbox = self._find_ready(reference)
+        if await self._steadily(self._resume(sandbox, timeout_s)):
+            return sandbox.record
         if timeout_s is not None:
-            check_timeout(timeout_s, self.settings)
             await self._extend(sandbox, timeout_s)
         await check_health(sandbox, timeout_s=_HEALTH_S)
         return sandbox.record
+
+    def is_paused(self, reference: str) -> bool:
+        """Whether a sandbox is paused."""
+        return self._find(reference).is_paused
+
+    async def pause(self, reference: str, *, memory: bool = True) -> SandboxRecord:
+        """Save a sandbox and take its machine down; from then on it uses disk only.
+
+        Args:
+            reference: which.
+            memory: keep processes and memory, not only files.
+
+        Raises:
+            Conflict: it is paused already.
+            Unsupported: its backend cannot save.
+            MachineUnreachable: its agent does not answer. It goes on.
+        """
+        if not memory:
+            raise Unsupported("tupper", "a pause that keeps files only")
+        sandbox = self._find_ready(reference)
+        await self._steadily(self._pause(sandbox))
+        return sandbox.record
+
+    async def _pause(self, sandbox: Sandbox) -> None:
+        async with sandbox.lock:
+            if sandbox.is_paused:
+                raise Conflict(f"sandbox {sandbox.id} is paused already")
+            self._check_alive(sandbox, sandbox.id)
+            await pause(self._context, self._watch, sandbox)
+
+    async def _pause_expired(self, sandbox: Sandbox, kind: Kind) -> None:
+        """Pause a sandbox whose time is over, unless it was given more meanwhile."""
+
+        async def work() -> None:
+            async with sandbox.lock:
+                deadline = sandbox.record.deadline
+                is_over = deadline is not None and deadline <= time.time()
+                if sandbox.is_running and (kind == "idle" or is_over):
+                    await pause(self._context, self._watch, sandbox)
+
+        await self._steadily(work())
+
+    async def resume(self, reference: str, timeout_s: float | None = None) -> SandboxRecord:
+        """Let a paused sandbox go on where it was.
+
+        Args:
+            reference: which.
+            timeout_s: how long it lives from then; None is as asked for at create.
+
+        Raises:
+            Conflict: it runs.
+        """
+        check_timeout(timeout_s, self.settings)
+        sandbox = self._find_ready(reference)
+        if not await self._steadily(self._resume(sandbox, timeout_s)):
+            raise Conflict(f"sandbox {sandbox.id} is running already")
+        return sandbox.record
+
+    async def _resume(self, sandbox: Sandbox, timeout_s: float | None) -> bool:
+        """Whether it was paused and runs now."""
+        async with sandbox.lock:
+            if not sandbox.is_paused:
+                self._check_alive(sandbox, sandbox.id)
+                return False
+            check_capacity(self._context)
+            life_s = sandbox.record.timeout_s if timeout_s is None else timeout_s
+            await Resumption(self._context, sandbox, life_s).run()
+            self._watch.begin(sandbox)
+            await forget_saved(self._context, sandbox)
+        return True
+
+    async def _steadily(self, change: Coroutine[object, object, _T]) -> _T:
+        """Carry a change through, also when its caller goes away."""
+        task = asyncio.get_running_loop().create_task(change)
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+        return await asyncio.shield(task)
+
+    # Copies.
+
+    async def snapshot(
+        self, reference: str, *, name: str = "", memory: bool = True
+    ) -> SnapshotRecord:
+        """Save a running sandbox, which goes on, to start others from.
+
+        Args:
+            reference: which sandbox.
+            name: ``name`` or ``name:tag``; empty for none.
+            memory: keep processes and memory, not only files.
+        """
+        if not memory:
+            raise Unsupported("tupper", "a snapshot that keeps files only")
+        sandbox = self._find_ready(reference)
+
+        async def work() -> SnapshotRecord:
+            async with sandbox.lock:
+                self._check_awake(sandbox)
+                return await keep_snapshot(self._context, self._watch, sandbox, name)
+
+        return await self._steadily(work())
+
+    async def list_snapshots(
+        self, *, sandbox: str = "", name: str = "", owner_key: str | None = None
+    ) -> list[SnapshotRecord]:
+        """The snapshots of a sandbox, or with an id or a name, or all; the newest first.
+
+        Args:
+            sandbox: id of the sandbox.
+            name: id or name, with or without a tag.
+            owner_key: only those of this API key; None for everybody's.
+        """
+        return list_snapshots(self._context, sandbox=sandbox, name=name, owner_key=owner_key)
+
+    async def remove_snapshot(self, reference: str, *, owner_key: str | None = None) -> None:
+        """Remove a snapshot. Sandboxes that were started from it go on.
+
+        Raises:
+            SnapshotNotFound: there is none, or none of this API key.
+            Conflict: a sandbox is being started from it.
+        """
+        await self._steadily(remove_snapshot(self._context, reference, owner_key))
+
+    async def _snapshot_for(self, request: CreateRequest) -> SnapshotRecord | None:
+        """The snapshot that a request names as its template, if no template has that name."""
+        owner = request.owner_key or None
+        found = list_snapshots(self._context, name=request.template, owner_key=owner)
+        if request.image or not found:
+            return None
+        if is_snapshot_id(request.template.partition(":")[0]):
+            return found[0]
+        names = {known.name for known in await self.templates.list()}
+        return None if request.template in names else found[0]
+
+    async def fork(
+        self, reference: str, *, count: int = 1, timeout_s: float | None = 300.0
+    ) -> list[SandboxRecord | TupperError]:
+        """Start copies of a running sandbox, which goes on.
+
+        Args:
+            reference: which.
+            count: how many copies, at most 100.
+            timeout_s: how long each lives; None for no end.
+
+        Returns:
+            For each copy its record, or why it could not be started.
+
+        Raises:
+            Conflict: it is paused.
+        """
+        check_timeout(timeout_s, self.settings)
+        if not 1 <= count <= MOST_FORKS:
+            raise InvalidArgument(f"count must be from 1 to {MOST_FORKS}, not {count}")
+        source = self._find_ready(reference)
+        refuse_mounts(source, "a fork")
+
+        async def work() -> list[SandboxRecord | TupperError]:
+            async with saved_for_forks(self._context, self._watch, source) as origin:
+                tasks = [
+                    asyncio.ensure_future(self._fork_one(source, origin, timeout_s))
+                    for _ in range(count)
+                ]
+                return [await outcome(task) for task in tasks]
+
+        return await self._steadily(work())
+
+    async def _fork_one(
+        self, source: Sandbox, origin: Origin, timeout_s: float | None
+    ) -> SandboxRecord:
+        sandbox, making = fork_of(self._context, source.record, origin, timeout_s)
+        return await self._run_creation(sandbox, making)
+
+    def _check_awake(self, sandbox: Sandbox) -> None:
+        if sandbox.is_paused:
+            raise Conflict(f"sandbox {sandbox.id} is paused")
+        self._check_alive(sandbox, sandbox.id)
 
     async def set_timeout(self, reference: str, timeout_s: float | None) -> SandboxRecord:
         """The sandbox ends this long from now; 0 or less is now, None is never."""
@@ -496,18 +691,46 @@ class Engine:
             return await sandbox.agent.log()
 
     async def dial(
-        self, sandbox_id: str, port: int
+        self, sandbox_id: str, port: int, *, carry: str = ""
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect to a port inside a running sandbox; 49983 is its agent.
+
+        Args:
+            sandbox_id: which.
+            port: inside.
+            carry: the name to :meth:`carry_on` by after a snapshot; empty for none.
 
         Raises:
             SandboxNotFound: it does not run.
             Unavailable: nothing listens at the port.
         """
         sandbox = self._context.sandboxes.get(sandbox_id)
-        if sandbox is None or not sandbox.is_running or sandbox.record.agent is None:
+        if sandbox is not None:
+            await sandbox.steady.wait()
+        if sandbox is None or not sandbox.is_running:
             raise SandboxNotFound(f"sandbox {sandbox_id!r} was not found")
-        return await self._context.parts.dial(sandbox.record.agent, sandbox.record.token, port)
+        record = sandbox.record
+        if record.agent is None:
+            raise SandboxNotFound(f"sandbox {sandbox_id!r} was not found")
+        return await self._context.parts.dial(record.agent, record.token, port, carry=carry)
+
+    def is_held(self, sandbox_id: str) -> bool:
+        """Whether a sandbox is being saved, so that connections to it end for a moment."""
+        sandbox = self._context.sandboxes.get(sandbox_id)
+        return sandbox is not None and not sandbox.steady.is_set()
+
+    async def carry_on(
+        self, sandbox_id: str, carry: str
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        """Continue a connection once its sandbox is not held any more; None if it was over."""
+        sandbox = self._context.sandboxes.get(sandbox_id)
+        if sandbox is None:
+            return None
+        await sandbox.steady.wait()
+        record = sandbox.record
+        if not sandbox.is_running or record.agent is None:
+            return None
+        return await self._context.parts.carry_on(record.agent, record.token, carry)
 
     def hold(self, sandbox_id: str, abort: Callable[[], None]) -> Callable[[], None]:
         """Have a connection cut when the sandbox ends; returns what to call when it is over."""

@@ -49,6 +49,26 @@ class AgentClient(Protocol):
         """Its log."""
         ...
 
+    async def hold(self, *, lease_s: float) -> None:
+        """Stand still for a snapshot: when this returns, it listens nowhere."""
+
+    async def identity(
+        self,
+        *,
+        sandbox_id: str,
+        token: str,
+        hostname: str,
+        machine_id: str,
+        seed: bytes,
+        deadline_unix_s: float,
+        texts: Mapping[str, tuple[str, str]],
+    ) -> list[str]:
+        """Be somebody else after a restore, or the same one again; returns what went wrong."""
+        ...
+
+    async def add_env(self, env: Mapping[str, str]) -> None:
+        """Give further variables to every process from now on."""
+
     async def close(self) -> None:
         """Close idle connections."""
 
@@ -91,10 +111,21 @@ Choose = Callable[[Sequence[Probe], str, Isolation | None], Probe]
 """(probes, backend by name or "", least isolation) → the probe of the backend to use."""
 
 
-Dial = Callable[
-    [AgentAddress, str, int], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
-]
-"""(agent, its token, port inside) → a connection."""
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Dial(Protocol):
+    """Connects to a port inside; ``tupper.guest.dial``."""
+
+    async def __call__(
+        self, address: AgentAddress, token: str, port: int, /, *, carry: str = ""
+    ) -> Streams:
+        """A connection; ``carry`` is the name to continue it by after a snapshot."""
+        ...
+
+
+CarryOn = Callable[[AgentAddress, str, str], Awaitable[Streams | None]]
+"""(agent, its token, name) → the connection of that name, continued; None if it is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +144,7 @@ class Parts:
         agent_binary: the agent for this host's processor.
         policy: a sandbox's network policy.
         dial: connects to a port inside; 49983 is the agent's own.
+        carry_on: continues a connection after a snapshot.
         bind: told of the engine's world once there is one.
     """
 
@@ -128,4 +160,5 @@ class Parts:
     agent_binary: Callable[[], Path]
     policy: Callable[[SandboxRecord], Policy]
     dial: Dial
+    carry_on: CarryOn
     bind: Callable[[Context], None]

@@ -1,4 +1,4 @@
-"""A sandbox's record as JSON text, for the store, and back."""
+"""Records of sandboxes and snapshots as JSON text, for the store, and back."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from tupper.core.backend import AgentAddress, MachineRecord, Mount
-from tupper.core.lifecycle import EndReason, State
+from tupper.core.lifecycle import EndReason, OnTimeout, State
 from tupper.core.sandbox import Ingress, SandboxRecord
+from tupper.core.snapshot import Saved, SnapshotRecord
 from tupper.core.volume import VolumeMount
 from tupper.protocol.fields import Fields, parse_object
 
 
-def render_record(record: SandboxRecord) -> str:
+def render_record(record: SandboxRecord | SnapshotRecord) -> str:
     """The record as JSON text."""
     return json.dumps(dataclasses.asdict(record), default=str, separators=(",", ":"))
 
@@ -30,7 +31,8 @@ def parse_record(text: str) -> SandboxRecord:
     plain: dict[str, Any] = {
         **{name: f.text(name) for name in _TEXTS},
         **{
-            name: f.number(name) or 0.0 for name in ("created_at", "started_at", "ended_at", "cpus")
+            name: f.number(name) or 0.0
+            for name in ("created_at", "started_at", "ended_at", "paused_at", "cpus")
         },
         **{name: f.number(name) for name in ("deadline", "timeout_s", "idle_timeout_s")},
         **{name: f.whole(name) or 0 for name in _WHOLES},
@@ -54,12 +56,58 @@ def parse_record(text: str) -> SandboxRecord:
         agent=_address(agent) if agent else None,
         attachment=attachment.values if attachment else None,
         end_reason=EndReason(reason) if reason else None,
+        on_timeout=OnTimeout(f.text("on_timeout") or "kill"),
+        pause_memory=f.flag("pause_memory") is not False,
+        auto_resume=f.flag("auto_resume") is True,
+        saved=_saved(saved) if (saved := f.child("saved")) else None,
+    )
+
+
+def parse_snapshot(text: str) -> SnapshotRecord:
+    """The snapshot of a JSON text that :func:`render_record` wrote."""
+    f = parse_object(text)
+    names = ("id", "name", "tag", "sandbox_id", "template", "image", "owner_key")
+    return SnapshotRecord(
+        **{name: f.text(name) for name in names},
+        saved=_saved(f.child("saved") or Fields({})),
+        cpus=f.number("cpus") or 0.0,
+        memory_mib=f.whole("memory_mib") or 0,
+        disk_mib=f.whole("disk_mib") or 0,
+        pids=f.whole("pids") or 0,
+        allow_internet=f.flag("allow_internet") is not False,
+        allow_out=f.texts("allow_out"),
+        deny_out=f.texts("deny_out"),
+        created_at=f.number("created_at") or 0.0,
+    )
+
+
+def render_saved(saved: Saved) -> str:
+    """A saved machine's facts as JSON text, to lie beside it."""
+    return json.dumps(dataclasses.asdict(saved), separators=(",", ":"))
+
+
+def parse_saved(text: str) -> Saved:
+    """The facts of a JSON text that :func:`render_saved` wrote."""
+    return _saved(parse_object(text))
+
+
+def _saved(f: Fields) -> Saved:
+    data = f.child("data")
+    names = ("backend", "version", "token", "hostname", "agent", "rootfs_digest")
+    return Saved(
+        **{name: f.text(name) for name in names},
+        data=data.values if data else {},
+        memory=f.flag("memory") is not False,
+        texts=f.text_map("texts"),
+        saved_at=f.number("saved_at") or 0.0,
+        size_bytes=f.whole("size_bytes") or 0,
     )
 
 
 _TEXTS = (
     "id", "token", "name", "template", "image", "rootfs_digest", "backend", "isolation",
     "mechanism", "kernel", "boot_id", "started_by", "end_detail", "last_words", "purpose",
+    "doing", "agent_digest",
     "owner_key", "traffic_token",
 )  # fmt: skip
 _WHOLES = ("memory_mib", "disk_mib", "pids", "owner_pid", "owner_start_ticks")

@@ -63,6 +63,9 @@ def reserve(context: Context, request: CreateRequest) -> tuple[Sandbox, CreateRe
         allow_host_ports=request.allow_host_ports,
         owner_pid=request.owner_pid,
         owner_start_ticks=_owner_ticks(request),
+        on_timeout=request.on_timeout,
+        pause_memory=request.pause_memory,
+        auto_resume=request.auto_resume,
         owner_key=request.owner_key,
         ingress=request.ingress,
         traffic_token="" if request.ingress.is_public else new_token(),
@@ -75,15 +78,21 @@ def reserve(context: Context, request: CreateRequest) -> tuple[Sandbox, CreateRe
 
 
 def _check_room(context: Context, request: CreateRequest) -> None:
-    settings = context.settings
     wanted = (request.owner_key, request.name)
     taken = ((s.record.owner_key, s.record.name) for s in context.sandboxes.values())
     if request.name and wanted in taken:
         raise AlreadyExists(f"a sandbox named {request.name!r} exists")
-    if len(context.sandboxes) >= settings.max_sandboxes:
-        raise CapacityReached(
-            f"{len(context.sandboxes)} sandboxes run, the most allowed is {settings.max_sandboxes}"
-        )
+    check_capacity(context)
+    check_free_disk(context)
+
+
+def check_free_disk(context: Context) -> None:
+    """Refuse to begin what takes the host's disk when that is nearly full.
+
+    Raises:
+        OutOfDisk: with what is free and what must be.
+    """
+    settings = context.settings
     free_mib = shutil.disk_usage(context.paths.data).free // _MIB
     if free_mib < settings.min_free_disk_mib:
         raise OutOfDisk(
@@ -91,6 +100,17 @@ def _check_room(context: Context, request: CreateRequest) -> None:
             f"less than the {settings.min_free_disk_mib} MiB that must stay free",
             hint="free some space, or lower the setting min_free_disk_mib",
         )
+
+
+def check_capacity(context: Context) -> None:
+    """Refuse one sandbox too many. Paused ones do not count.
+
+    Raises:
+        CapacityReached: as many run as may.
+    """
+    count, most = len(context.awake()), context.settings.max_sandboxes
+    if count >= most:
+        raise CapacityReached(f"{count} sandboxes run, the most allowed is {most}")
 
 
 def _owner_ticks(request: CreateRequest) -> int:

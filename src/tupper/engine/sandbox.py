@@ -37,6 +37,7 @@ class Sandbox:
         streams: aborts of connections that go through us.
         forwards: guest port → listener.
         samples: of metrics, the oldest first.
+        steady: set but while its agent is held, for a moment, around a snapshot.
         metrics_wanted_at: loop time of the last question for metrics; 0 for none.
     """
 
@@ -54,6 +55,8 @@ class Sandbox:
         self.sampler: asyncio.Task[None] | None = None
         self.metrics_wanted_at = 0.0
         self.health = OK
+        self.steady = asyncio.Event()
+        self.steady.set()
 
     @property
     def id(self) -> str:
@@ -65,6 +68,11 @@ class Sandbox:
         """Whether it is a user's, ready, and nobody ends it."""
         ready = self.record.state is State.RUNNING and not self.record.purpose
         return ready and self.ending is None
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it lies on disk, and nobody ends it."""
+        return self.record.state is State.PAUSED and self.ending is None
 
     @property
     def agent(self) -> AgentClient:

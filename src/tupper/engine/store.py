@@ -30,8 +30,9 @@ from tupper.core.ids import new_engine_id
 from tupper.core.lifecycle import State
 from tupper.core.paths import make_private
 from tupper.core.sandbox import SandboxRecord
+from tupper.core.snapshot import SnapshotRecord
 from tupper.engine.place import refuse_network
-from tupper.engine.record import parse_record, render_record
+from tupper.engine.record import parse_record, parse_snapshot, render_record
 
 MIGRATIONS: tuple[str, ...] = (
     # 1: the first.
@@ -52,6 +53,12 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE TABLE kept (
         kind TEXT NOT NULL, id TEXT NOT NULL, owner TEXT NOT NULL, name TEXT NOT NULL,
         record TEXT NOT NULL, PRIMARY KEY (kind, id), UNIQUE (kind, owner, name)
+    ) STRICT;
+    """,
+    # 3: snapshots.
+    """
+    CREATE TABLE snapshots (
+        id TEXT PRIMARY KEY, created_at REAL NOT NULL, record TEXT NOT NULL
     ) STRICT;
     """,
 )
@@ -212,6 +219,23 @@ class Store:
         statement = "DELETE FROM kept WHERE kind = ? AND id = ?"
         return await self._call(self._write, statement, (kind, thing_id)) > 0
 
+    async def snapshots(self) -> list[SnapshotRecord]:
+        """All snapshots, the newest first."""
+        return await self._call(self._snapshots)
+
+    async def save_snapshot(self, record: SnapshotRecord) -> None:
+        """Remember a snapshot."""
+        await self._call(
+            self._write,
+            "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?)",
+            (record.id, record.created_at, render_record(record)),
+        )
+
+    async def forget_snapshot(self, snapshot_id: str) -> bool:
+        """Forget a snapshot. Returns whether there was one."""
+        statement = "DELETE FROM snapshots WHERE id = ?"
+        return await self._call(self._write, statement, (snapshot_id,)) > 0
+
     # All below runs in the store's own thread.
 
     async def _call(self, function: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -279,6 +303,10 @@ class Store:
         query = "SELECT id, hash, label, created_at FROM keys ORDER BY created_at"
         return [ApiKey(*row) for row in self._connection().execute(query)]
 
+    def _snapshots(self) -> list[SnapshotRecord]:
+        query = "SELECT id, record FROM snapshots ORDER BY created_at DESC, id"
+        return [_parse_snapshot(*row) for row in self._connection().execute(query)]
+
     def _write(self, statement: str, values: Sequence[object]) -> int:
         return self._connection().execute(statement, values).rowcount
 
@@ -298,6 +326,15 @@ def _parse(sandbox_id: str, text: str) -> SandboxRecord:
     except (TupperError, ValueError, TypeError) as error:
         raise StoreError(
             f"the record of sandbox {sandbox_id} in the store is damaged: {error}", hint=_DAMAGED
+        ) from error
+
+
+def _parse_snapshot(snapshot_id: str, text: str) -> SnapshotRecord:
+    try:
+        return parse_snapshot(text)
+    except (TupperError, ValueError, TypeError) as error:
+        raise StoreError(
+            f"the record of snapshot {snapshot_id} in the store is damaged: {error}", hint=_DAMAGED
         ) from error
 
 

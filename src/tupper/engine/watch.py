@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Awaitable, Callable
 from typing import Literal
 
 from tupper.core.errors import TupperError
-from tupper.core.lifecycle import EndReason, ExitReason
+from tupper.core.lifecycle import EndReason, ExitReason, OnTimeout
 from tupper.core.liveness import start_ticks, wait_end
+from tupper.core.log import problem
+from tupper.core.sandbox import SandboxRecord
 from tupper.engine.context import Context
 from tupper.engine.deadlines import Deadlines
 from tupper.engine.ending import begin_end
@@ -22,13 +25,20 @@ from tupper.engine.sandbox import Sandbox
 Kind = Literal["timeout", "idle"]
 _ANSWER_S = 5.0
 _RETRY_S = 15.0
+_PAUSE_AGAIN_S = 30.0
 
 
 class Watch:
-    """Watches all sandboxes of an engine."""
+    """Watches all sandboxes of an engine.
 
-    def __init__(self, context: Context) -> None:
+    Args:
+        context: of the engine.
+        pause: pauses a sandbox whose time is over, where that was asked for.
+    """
+
+    def __init__(self, context: Context, pause: Callable[[Sandbox, Kind], Awaitable[None]]) -> None:
         self._context = context
+        self._pause = pause
         self._deadlines: Deadlines[tuple[str, Kind]] = Deadlines(self._due)
 
     def begin(self, sandbox: Sandbox) -> None:
@@ -73,7 +83,7 @@ class Watch:
         """Tell the agent too. It ends the sandbox a minute later if nobody else did."""
         with contextlib.suppress(TupperError, OSError, TimeoutError):
             async with asyncio.timeout(_ANSWER_S):
-                await sandbox.agent.deadline(sandbox.record.deadline or 0)
+                await sandbox.agent.deadline(agent_deadline(sandbox.record))
 
     async def _end(self, sandbox: Sandbox, reason: ExitReason) -> None:
         # The task that runs this is one that the end cancels: so it does not wait for it.
@@ -95,7 +105,25 @@ class Watch:
             if deadline > time.time():  # it was prolonged while we waited for the lock
                 self._deadlines.set((sandbox.id, "timeout"), deadline)
                 return
-            begin_end(self._context, sandbox, ExitReason(EndReason.TIMEOUT, "its time was over"))
+            if sandbox.record.on_timeout is OnTimeout.KILL:
+                reason = ExitReason(EndReason.TIMEOUT, "its time was over")
+                begin_end(self._context, sandbox, reason)
+                return
+        self._begin_pause(sandbox, "timeout")
+
+    def _begin_pause(self, sandbox: Sandbox, kind: Kind) -> None:
+        """Pause it in a task that is not one of its own, which a pause ends."""
+
+        async def work() -> None:
+            try:
+                await self._pause(sandbox, kind)
+            except (TupperError, OSError) as error:
+                # It was not to end, so it does not: it is tried again.
+                problem("pause.failed", sandbox=sandbox.id, message=str(error))
+                if sandbox.is_running:
+                    self._deadlines.set((sandbox.id, kind), time.time() + _PAUSE_AGAIN_S)
+
+        self._context.spawn(work(), f"pause {sandbox.id}")
 
     async def _check_idle(self, sandbox: Sandbox) -> None:
         active_at = await self._last_activity(sandbox)
@@ -107,6 +135,8 @@ class Watch:
                 self._deadlines.set((sandbox.id, "idle"), now + min(idle_s, _RETRY_S))
             elif active_at + idle_s > now:
                 self.reschedule_idle(sandbox, active_at)
+            elif sandbox.record.on_timeout is OnTimeout.PAUSE:
+                self._begin_pause(sandbox, "idle")
             else:
                 reason = ExitReason(EndReason.IDLE_TIMEOUT, f"no activity for {idle_s:g} s")
                 begin_end(self._context, sandbox, reason)
@@ -125,6 +155,11 @@ class Watch:
         if isinstance(value, bool) or not isinstance(value, int | float):
             return None
         return min(float(value) / 1000, time.time())
+
+
+def agent_deadline(record: SandboxRecord) -> float:
+    """What the agent is told: it would end a sandbox, so nothing if that is to be paused."""
+    return 0.0 if record.on_timeout is OnTimeout.PAUSE else record.deadline or 0.0
 
 
 def owner_of(pid: int, ticks: int) -> tuple[int, int] | None:

@@ -34,6 +34,7 @@ from tupper.protocol.envd import (
 )
 
 _CALL_S = 10.0
+_SWITCHING = 101
 _BODY_MAX = 1024 * 1024
 _LOG_MAX = 1024 * 1024
 _PAUSE_S = 0.003
@@ -108,6 +109,12 @@ class Agent:
         body |= {key: value for key, value in optional.items() if value}
         await self._post("/init", body)
 
+    async def add_env(self, env: Mapping[str, str]) -> None:
+        """Give further variables to every process from now on; those that there are stay."""
+        have = as_object(await self._get_json("/envs")) or {}
+        known = {name: value for name, value in have.items() if isinstance(value, str)}
+        await self.init(env_vars=known | dict(env))
+
     async def status(self) -> Mapping[str, object]:
         """Its own view, checked.
 
@@ -147,13 +154,14 @@ class Agent:
         return found
 
     async def hold(self, *, lease_s: float = 5.0, close: bool = True) -> None:
-        """Prepare for a snapshot: outputs are kept, and listeners closed after the answer.
+        """Prepare for a snapshot: outputs are kept, and its deadline is forgotten.
 
         Args:
-            lease_s: it goes on by itself after this long.
-            close: whether listeners and connections are closed.
+            lease_s: it goes on by itself after this long, at most 60.
+            close: whether listeners and connections are closed; they are when this returns.
         """
-        await self._post("/tupper/hold", {"leaseMs": int(lease_s * 1000), "close": close})
+        body = render_json({"leaseMs": int(lease_s * 1000), "close": close})
+        await self._call("POST", "/tupper/hold", body=body, to_end=True)
 
     async def release(self) -> None:
         """End a hold."""
@@ -168,10 +176,17 @@ class Agent:
         machine_id: str = "",
         seed: bytes = b"",
         deadline_unix_s: float = 0,
+        texts: Mapping[str, tuple[str, str]] | None = None,
     ) -> list[str]:
         """Make a restored sandbox itself again, or a fork somebody else; sets its clock.
 
         A new token counts from the answer on, for this client too.
+
+        Args:
+            sandbox_id, token, hostname, machine_id: left as they are when empty.
+            seed: for the guest's random numbers.
+            deadline_unix_s: when the sandbox ends; 0 for never.
+            texts: guest path → a text in that file, and what takes its place.
 
         Returns:
             What could not be done, for the log.
@@ -184,6 +199,7 @@ class Agent:
             "machineId": machine_id,
             "seed": render_bytes(seed),
             "deadline": deadline_unix_s,
+            "texts": {path: {"old": a, "new": b} for path, (a, b) in (texts or {}).items()},
         }
         body |= {key: value for key, value in optional.items() if value}
         reply = await self._post("/tupper/identity", body)
@@ -216,6 +232,7 @@ class Agent:
         body: bytes = b"",
         body_max: int = _BODY_MAX,
         cut: bool = False,
+        to_end: bool = False,
         timeout_s: float | None = None,
     ) -> wire.Reply:
         headers = {"X-Access-Token": self._token, "Content-Type": "application/json"}
@@ -227,6 +244,7 @@ class Agent:
             body=body,
             body_max=body_max,
             cut=cut,
+            to_end=to_end,
             timeout_s=self._timeout_s if timeout_s is None else timeout_s,
         )
         if 200 <= reply.status < 300:
@@ -235,9 +253,17 @@ class Agent:
 
 
 async def dial(
-    address: AgentAddress, token: str, port: int, *, timeout_s: float = _CALL_S
+    address: AgentAddress, token: str, port: int, *, carry: str = "", timeout_s: float = _CALL_S
 ) -> wire.Streams:
     """Connect to a TCP port inside a sandbox; 49983 is its agent itself.
+
+    Args:
+        address: of the agent.
+        token: of the sandbox.
+        port: inside.
+        carry: the name to continue the connection by after a snapshot; empty for none. To the agent
+            itself, the first request has to bring it.
+        timeout_s: seconds.
 
     Errors:
         Unavailable: nothing listens there. MachineUnreachable: the agent does not answer.
@@ -248,7 +274,7 @@ async def dial(
             if port == tunnel.AGENT_PORT:
                 return reader, writer
             try:
-                await _upgrade(reader, writer, token, port)
+                await _upgrade(reader, writer, token, port, carry)
             except BaseException:
                 writer.close()
                 raise
@@ -259,26 +285,53 @@ async def dial(
     return reader, writer
 
 
-async def _upgrade(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str, port: int
-) -> None:
-    parser = tunnel.ReplyParser()
+async def carry_on(
+    address: AgentAddress, token: str, carry: str, *, timeout_s: float = _CALL_S
+) -> wire.Streams | None:
+    """Continue a connection after a snapshot; None if it was over before.
+
+    Errors:
+        MachineUnreachable: the agent does not answer.
+    """
     try:
-        writer.write(tunnel.render_request(port, token))
-        await writer.drain()
-        # To the end of the head and not a byte further: the rest is the port's.
+        async with asyncio.timeout(timeout_s):
+            reader, writer = await wire.connect(address)
+            try:
+                writer.write(tunnel.render_continuation(carry, token))
+                status = await _read_status(reader)
+            except BaseException:
+                writer.close()
+                raise
+    except TimeoutError as error:
+        raise MachineUnreachable(f"the agent said nothing within {timeout_s:g} s") from error
+    if status == _SWITCHING:
+        return reader, writer
+    writer.close()
+    return None
+
+
+async def _upgrade(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str, port: int, carry: str
+) -> None:
+    writer.write(tunnel.render_request(port, token, carry=carry))
+    status = await _read_status(reader)
+    if status == _SWITCHING:
+        return
+    if status in (401, 403):
+        raise Unauthenticated("the agent refuses the sandbox's token")
+    raise Unavailable(f"nothing listens at port {port} inside (HTTP status {status})")
+
+
+async def _read_status(reader: asyncio.StreamReader) -> int:
+    """The status of an answer, read to the end of its head and not a byte further."""
+    try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.LimitOverrunError:
         raise GuestMisbehaved("the head of a tunnel is too long") from None
     except (OSError, asyncio.IncompleteReadError) as error:
         raise MachineUnreachable("the agent closed a tunnel before it was open") from error
-    reply = parser.feed(head)
-    status = 0 if reply is None else reply.status
-    if status == 101:
-        return
-    if status in (401, 403):
-        raise Unauthenticated("the agent refuses the sandbox's token")
-    raise Unavailable(f"nothing listens at port {port} inside (HTTP status {status})")
+    reply = tunnel.ReplyParser().feed(head)
+    return 0 if reply is None else reply.status
 
 
 def _error_of(reply: wire.Reply, path: str) -> TupperError:

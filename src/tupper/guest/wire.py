@@ -76,6 +76,7 @@ async def request(
     body: bytes = b"",
     body_max: int,
     cut: bool = False,
+    to_end: bool = False,
     timeout_s: float,
 ) -> Reply:
     """Send a request and read the whole answer.
@@ -88,6 +89,7 @@ async def request(
         body: sent as it is.
         body_max: most bytes of the answer's body.
         cut: whether a longer answer is cut there instead of refused.
+        to_end: whether to wait until the agent has closed the connection, too.
         timeout_s: for all of it.
 
     Errors:
@@ -103,7 +105,10 @@ async def request(
         async with asyncio.timeout(timeout_s), connected(address) as (reader, writer):
             writer.write(data)
             await writer.drain()
-            return await _read_reply(connection, reader, body_max, cut=cut)
+            reply = await _read_reply(connection, reader, body_max, cut=cut)
+            while to_end and await reader.read(_CHUNK):
+                pass
+            return reply
     except TimeoutError as error:
         raise MachineUnreachable(
             f"the agent did not answer {path.partition('?')[0]} within {timeout_s:g} s"

@@ -13,11 +13,12 @@ import hashlib
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypedDict
 from urllib.parse import unquote
 
 from tupper.core.backend import Isolation, Mount
 from tupper.core.errors import InvalidArgument, TupperError
-from tupper.core.lifecycle import State
+from tupper.core.lifecycle import OnTimeout, State
 from tupper.core.sandbox import CreateRequest, Ingress, PortRequest, SandboxRecord
 from tupper.core.volume import VolumeMount
 from tupper.protocol.e2b_network import parse_ingress, parse_reach
@@ -32,7 +33,7 @@ V1_TIMEOUT_S = 15.0
 V2_TIMEOUT_S = 300.0
 
 # Keys of create that this tupper cannot honour. Ignoring one would be a silent lie.
-_NOT_YET = ("iam", "autoPause")
+_NOT_YET = ("iam",)
 _KNOWN = (
     "templateID", "timeout", "metadata", "envVars", "secure", "allow_internet_access", "autoPause",
     "autoPauseMemory", "autoResume", "network", "iam", "mcp", "volumeMounts", "tupper",
@@ -84,7 +85,33 @@ def create_request(body: Fields, *, default_timeout_s: float) -> CreateRequest:
         backend_options=(ours.child("backendOptions") or Fields({})).values,
         owner_pid=ours.whole("ownerPid") or 0,
         owner_start_ticks=ours.whole("ownerStart") or 0,
+        **_lifecycle(body),
     )
+
+
+class Lifecycle(TypedDict):
+    """What happens when a sandbox's time is over."""
+
+    on_timeout: OnTimeout
+    pause_memory: bool
+    auto_resume: bool
+
+
+def _lifecycle(body: Fields) -> Lifecycle:
+    """The keys of create that decide on the end of a sandbox's time.
+
+    Raises:
+        InvalidArgument: they contradict each other, as E2B has it.
+    """
+    pauses = body.flag("autoPause") is True
+    memory = body.flag("autoPauseMemory") is not False
+    resumes = (body.child("autoResume") or Fields({})).flag("enabled") is True
+    if not memory and not pauses:
+        raise InvalidArgument("autoPauseMemory needs autoPause")
+    if not memory and resumes:
+        raise InvalidArgument("autoResume needs a pause that keeps the memory")
+    action = OnTimeout.PAUSE if pauses else OnTimeout.KILL
+    return {"on_timeout": action, "pause_memory": memory, "auto_resume": resumes}
 
 
 def needs_local_caller(request: CreateRequest) -> str:
@@ -110,9 +137,6 @@ def _ingress(network: Fields, body: Fields) -> Ingress:
 def _refuse_unknown(body: Fields) -> None:
     body.refuse_unknown(_KNOWN)
     asked = [key for key in _NOT_YET if body.values.get(key)]
-    resume = body.child("autoResume")
-    if resume is not None and resume.flag("enabled"):
-        asked.append("autoResume")
     if asked:
         raise NotYet(f"this tupper does not support {', '.join(asked)}")
 
@@ -169,8 +193,11 @@ def render_detail(
         "envdAccessToken": record.token,
         "allowInternetAccess": record.allow_internet,
         "domain": domain,
-        "lifecycle": {"autoResume": False, "onTimeout": "kill"},
+        "lifecycle": {"autoResume": record.auto_resume, "onTimeout": str(record.on_timeout)},
     }
+    if record.state is State.PAUSED and record.saved is not None:
+        out["pauseMode"] = "full" if record.saved.memory else "filesystem"
+        out["envdUnresponsiveAtPause"] = False
     if network:
         out["network"] = network
     return out
@@ -211,8 +238,8 @@ def render_listed(record: SandboxRecord, *, health: str, local: bool) -> dict[st
 
 
 def _end_of(record: SandboxRecord) -> float:
-    if record.ended_at:
-        return record.ended_at
+    if record.ended_at or record.paused_at:
+        return record.ended_at or record.paused_at
     # E2B's clients need a time. A sandbox without an end has one that is far away.
     return record.deadline if record.deadline is not None else _NEVER
 
@@ -240,6 +267,8 @@ def render_extension(record: SandboxRecord, *, health: str, local: bool) -> dict
         "endDetail": record.end_detail,
         "health": health,
         "startedBy": record.started_by,
+        "pausedAt": record.paused_at or None,
+        "savedBytes": record.saved.size_bytes if record.saved is not None else None,
         "plainPorts": record.ingress.is_plain,
     }
     if local and record.agent is not None and record.state is State.RUNNING:

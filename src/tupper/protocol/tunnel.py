@@ -15,13 +15,31 @@ from tupper.core.errors import GuestMisbehaved
 
 AGENT_PORT = 49983  # the agent's own port, in addresses that name one
 _HEAD_MAX = 16 * 1024
+# Names a connection of a client that takes part in changing the socket below it.
+CARRY_HEADER = "Tupper-Carry"
 
 
-def render_request(port: int, token: str) -> bytes:
-    """The request for a tunnel to a port inside."""
+def render_request(port: int, token: str, *, carry: str = "") -> bytes:
+    """The request for a tunnel to a port inside.
+
+    Args:
+        port: inside.
+        token: of the sandbox.
+        carry: the name by which it can be continued after a snapshot; empty for none.
+    """
+    name = f"{CARRY_HEADER}: {carry}\r\n" if carry else ""
     return (
-        f"GET /tupper/tunnel?port={port} HTTP/1.1\r\nHost: agent\r\n"
+        f"GET /tupper/tunnel?port={port} HTTP/1.1\r\nHost: agent\r\n{name}"
         f"X-Access-Token: {token}\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n"
+    ).encode()
+
+
+def render_continuation(carry: str, token: str) -> bytes:
+    """The request that continues a connection which a snapshot has interrupted."""
+    return (
+        f"POST /tupper/carry HTTP/1.1\r\nHost: agent\r\n{CARRY_HEADER}: {carry}\r\n"
+        f"X-Access-Token: {token}\r\nContent-Length: 0\r\n"
+        "Connection: Upgrade\r\nUpgrade: tupper-carry\r\n\r\n"
     ).encode()
 
 

@@ -27,15 +27,14 @@ from tupper.server.http import (
     nothing,
     page_limit,
     param,
-    plain_failure,
     read_body,
     while_connected,
 )
 
 
 def routes() -> list[Route]:
-    """E2B's routes, and 501 for those of E2B's that do not exist here."""
-    real = [
+    """E2B's routes of sandboxes."""
+    return [
         Route("/health", guarded(_health), methods=["GET"]),
         Route("/sandboxes", guarded(_create_v1), methods=["POST"]),
         Route("/v2/sandboxes", guarded(_create_v2), methods=["POST"]),
@@ -51,22 +50,6 @@ def routes() -> list[Route]:
         Route("/sandboxes/{id}/refreshes", guarded(_refresh), methods=["POST"]),
         Route("/sandboxes/{id}/metrics", guarded(_metrics), methods=["GET"]),
     ]
-    return real + [
-        Route(path, guarded(_unsupported), methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
-        for path in UNSUPPORTED
-    ]
-
-
-UNSUPPORTED = (
-    "/sandboxes/{id}/pause", "/sandboxes/{id}/resume", "/sandboxes/{id}/fork",
-    "/sandboxes/{id}/snapshots", "/snapshots",
-)  # fmt: skip
-
-
-async def _unsupported(request: Request) -> Response:
-    return plain_failure(
-        501, f"this tupper does not support {request.method} {request.url.path}", "unsupported"
-    )
 
 
 async def _health(request: Request) -> Response:
@@ -135,8 +118,10 @@ async def _connect_v2(request: Request) -> Response:
 
 
 async def _connect(request: Request, timeout_s: float | None) -> Response:
-    record = await engine_of(request).connect(param(request), timeout_s)
-    return answer(_sandbox(request, record))
+    engine = engine_of(request)
+    status = 201 if engine.is_paused(param(request)) else 200
+    record = await engine.connect(param(request), timeout_s)
+    return answer(_sandbox(request, record), status)
 
 
 async def _get(request: Request) -> Response:

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 from tupper.core.ids import is_sandbox_id
 from tupper.protocol.e2b import ENVD_PORT
+from tupper.protocol.tunnel import CARRY_HEADER
 
 MAX_HEAD = 64 * 1024
 _LINE = re.compile(rb"([A-Z][A-Z_-]{0,30}) ([!-~]+) HTTP/1\.1")
@@ -125,11 +126,20 @@ def is_internal(head: Head, port: int) -> bool:
     return port == ENVD_PORT and path in _INTERNAL
 
 
-def render_head(head: Head) -> bytes:
-    """The head for the sandbox: one request per connection, unless it upgrades."""
+def render_head(head: Head, *, carry: str = "") -> bytes:
+    """The head for the sandbox: one request per connection, unless it upgrades.
+
+    Args:
+        head: as the client sent it.
+        carry: a name for the connection, which is ours to give.
+    """
     lines = [b"%s %s HTTP/1.1" % (head.method, head.target)]
+    name = CARRY_HEADER.encode()
     hop = () if head.upgrades else (b"connection", b"keep-alive", b"proxy-connection")
-    lines += [b"%s: %s" % field for field in head.fields if field[0].lower() not in hop]
+    dropped = (*hop, name.lower())
+    lines += [b"%s: %s" % field for field in head.fields if field[0].lower() not in dropped]
+    if carry:
+        lines.append(b"%s: %s" % (name, carry.encode()))
     if not head.upgrades:
         lines.append(b"Connection: close")
     return b"\r\n".join(lines) + b"\r\n\r\n"

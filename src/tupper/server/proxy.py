@@ -14,10 +14,9 @@ import asyncio
 import contextlib
 import hmac
 import json
-import socket
-import struct
+import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import cast
 from urllib.parse import parse_qs
 
@@ -28,6 +27,7 @@ from tupper.engine import Engine
 from tupper.protocol.e2b import ENVD_PORT, file_signature
 from tupper.server.head import Destination, Head, find_destination, is_internal, render_head
 from tupper.server.ingress import dress, guest_tls, ingress_of, judge_traffic
+from tupper.server.joining import Joint, Streams, reset
 
 _CHUNK = 256 * 1024
 _DIAL_S = 10.0
@@ -36,8 +36,6 @@ _RETRY_S = 1.0
 _RETRY_STEP_S = 0.1
 
 _PHRASES = {400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found"}
-
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class PortClosed(TupperError):
@@ -54,19 +52,39 @@ def find_target(engine: Engine, head: Head) -> Destination | None:
     destination = find_destination(head)
     if destination is not None or head.path != "/files":
         return destination
-    query = parse_qs(head.query, keep_blank_values=True)
-    signature = query.get("signature", [""])[0]
-    if not signature:
+    if not parse_qs(head.query).get("signature"):
         return None
-    operation = "write" if head.method == b"POST" else "read"
-    path, user, expiration = (
-        query.get(key, [""])[0] for key in ("path", "username", "signature_expiration")
-    )
-    for sandbox in engine.running():
-        good = file_signature(path, operation, user, sandbox.record.token, expiration)
-        if hmac.compare_digest(good.encode(), signature.encode()):
+    for sandbox in engine.reachable():
+        if _is_signed(head, sandbox.record.token):
             return Destination(sandbox.id, ENVD_PORT)
     return Destination("", ENVD_PORT, "invalid signature")
+
+
+def _is_signed(head: Head, token: str) -> bool:
+    """Whether a URL of a file has the signature that a sandbox's token makes."""
+    query = parse_qs(head.query, keep_blank_values=True)
+    operation = "write" if head.method == b"POST" else "read"
+    path, user, expiration, signature = (
+        query.get(key, [""])[0] for key in ("path", "username", "signature_expiration", "signature")
+    )
+    good = file_signature(path, operation, user, token, expiration)
+    return hmac.compare_digest(good.encode(), signature.encode())
+
+
+async def _wake(engine: Engine, head: Head, to: Destination) -> str:
+    """Resume a paused sandbox that asked for that; why the caller may not, or nothing.
+
+    The agent judges who may talk to it, but a paused one cannot: so its token is asked for here.
+    """
+    record = engine.record(to.sandbox_id)
+    if record is None or not engine.resumes_itself(to.sandbox_id):
+        return ""
+    given = head.values(b"x-access-token")
+    has_token = any(hmac.compare_digest(one, record.token.encode()) for one in given)
+    if to.port == ENVD_PORT and not has_token and not _is_signed(head, record.token):
+        return "The sandbox is paused, and this is not its access token"
+    await engine.connect(to.sandbox_id, None)
+    return ""
 
 
 async def serve_stream(
@@ -84,6 +102,8 @@ async def serve_stream(
     reader, writer = adopt_transport(transport, rest)
     try:
         refusal = _refuse(engine.record(to.sandbox_id), head, to)
+        if refusal is None and (complaint := await _wake(engine, head, to)):
+            refusal = 403, {"sandboxId": to.sandbox_id, "message": complaint}
         if refusal is None:
             await _forward(engine, reader, writer, head, to)
         else:
@@ -153,77 +173,48 @@ async def _forward(
     to: Destination,
 ) -> None:
     ingress = ingress_of(engine.record(to.sandbox_id), to.port)
-    inside, outside = await _dial(engine, to)
-    if to.port in ingress.https_ports:
-        await outside.start_tls(guest_tls(), server_hostname="localhost")
+    # Encryption has a state, which would not outlive the change of the connection below it.
+    is_plain = to.port not in ingress.https_ports
+    carry = secrets.token_hex(16) if is_plain else ""
+    guest = await _dial(engine, to, carry)
+    if not is_plain:
+        await guest[1].start_tls(guest_tls(), server_hostname="localhost")
+    joint = Joint(
+        (reader, writer),
+        guest,
+        is_held=lambda: is_plain and engine.is_held(to.sandbox_id),
+        again=lambda: engine.carry_on(to.sandbox_id, carry),
+    )
     task = cast("asyncio.Task[None]", asyncio.current_task())
 
     def cut() -> None:
         reset(writer)
-        outside.transport.abort()
+        joint.guest[1].transport.abort()
         task.cancel()
 
     release = engine.hold(to.sandbox_id, cut)
     try:
-        outside.write(render_head(dress(head, ingress, to.port)))
-        await _join((reader, writer), (inside, outside))
+        named = carry if to.port == ENVD_PORT else ""
+        guest[1].write(render_head(dress(head, ingress, to.port), carry=named))
+        await joint.join()
     except asyncio.CancelledError:
         if not writer.transport.is_closing():
             raise
     finally:
         release()
-        outside.transport.abort()
+        joint.guest[1].transport.abort()
 
 
-async def _dial(engine: Engine, to: Destination) -> Streams:
+async def _dial(engine: Engine, to: Destination, carry: str) -> Streams:
     """Connect to the port inside, again and again for a short while if nothing listens yet."""
     give_up = time.monotonic() + _RETRY_S
     while True:
         try:
             async with asyncio.timeout(_DIAL_S):
-                return await engine.dial(to.sandbox_id, to.port)
+                return await engine.dial(to.sandbox_id, to.port, carry=carry)
         except SandboxNotFound:
             raise
         except (OSError, TupperError) as error:
             if isinstance(error, NotFound) or time.monotonic() > give_up:
                 raise
             await asyncio.sleep(_RETRY_STEP_S)
-
-
-async def _join(client: Streams, guest: Streams) -> None:
-    """Pass bytes both ways until the guest has said all, or either side breaks."""
-    up = asyncio.ensure_future(_pump(client[0], guest[1]))
-    down = asyncio.ensure_future(_pump(guest[0], client[1]))
-    try:
-        done, _ = await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
-        if down not in done and not up.result():
-            return  # the client's connection broke
-        if not await down:
-            reset(client[1])  # the guest's connection broke, so the client's breaks too
-    finally:
-        up.cancel()
-        down.cancel()
-        await asyncio.gather(up, down, return_exceptions=True)
-
-
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """Pass bytes until the end. Returns whether the end was an orderly one."""
-    try:
-        while chunk := await reader.read(_CHUNK):
-            writer.write(chunk)
-            await writer.drain()
-        if writer.can_write_eof():
-            writer.write_eof()
-    except OSError:
-        return False
-    return True
-
-
-def reset(writer: asyncio.StreamWriter) -> None:
-    """Cut a connection so that the other side sees a reset, not an end."""
-    raw: object = writer.get_extra_info("socket")
-    setter = cast("Callable[[int, int, bytes], None] | None", getattr(raw, "setsockopt", None))
-    if setter is not None:
-        with contextlib.suppress(OSError):
-            setter(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    writer.transport.abort()

@@ -45,6 +45,7 @@ from tupper.server.http import (
     param,
     read_body,
 )
+from tupper.server.lifecycle import delete_snapshot
 
 if TYPE_CHECKING:
     from tupper.images import TemplateInfo
@@ -404,6 +405,8 @@ def _render_build(engine: Engine, build: Build) -> dict[str, object]:
 
 
 async def _delete(request: Request) -> Response:
+    if await delete_snapshot(request):
+        return nothing()
     engine, name = engine_of(request), _look_up(param(request))[0]
     if engine.templates.is_recipe(name):
         raise PermissionDenied(f"template {name} comes with tupper and cannot be removed")

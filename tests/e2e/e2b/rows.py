@@ -7,6 +7,7 @@ import rows_code
 import rows_commands
 import rows_files
 import rows_life
+import rows_pause
 import rows_ports
 import rows_secrets
 import rows_templates
@@ -20,6 +21,7 @@ __all__ = [
     "rows_commands",
     "rows_files",
     "rows_life",
+    "rows_pause",
     "rows_ports",
     "rows_secrets",
     "rows_templates",

@@ -101,6 +101,33 @@ const rows = {
     assert.equal(pages.hasNext, false)
     assert.equal(await Sandbox.kill('i' + '0'.repeat(20)), false)
   },
+  async pause_snapshot_fork(sbx) {
+    const made = await Sandbox.create({ timeoutMs: 300_000 })
+    try {
+      await made.files.write('f.txt', 'first')
+      const sleeper = await made.commands.run('sleep 6000', { background: true })
+      const kept = await made.createSnapshot()
+      assert.equal(await made.pause(), true)
+      assert.equal(await made.isRunning(), false)
+      assert.equal(await made.pause(), false)
+      await made.connect()
+      assert.equal(await made.files.read('f.txt'), 'first')
+      assert((await made.commands.list()).some(each => each.pid === sleeper.pid))
+      const other = await Sandbox.create(kept.snapshotId)
+      assert.equal(await other.files.read('f.txt'), 'first')
+      await other.kill()
+      const forks = await made.fork({ count: 2 })
+      assert.equal(new Set([made.sandboxId, ...forks.map(each => each.sandboxId)]).size, 3)
+      for (const each of forks) {
+        assert.equal(await each.files.read('f.txt'), 'first')
+        await each.kill()
+      }
+      assert.equal(await Sandbox.deleteSnapshot(kept.snapshotId), true)
+      assert.equal(await Sandbox.deleteSnapshot(kept.snapshotId), false)
+    } finally {
+      await made.kill()
+    }
+  },
   async templates() {
     const name = `t-${randomUUID().slice(0, 8)}`
     const template = e2b.Template({ fileContextPath: dirname(fileURLToPath(import.meta.url)) })
@@ -128,6 +155,31 @@ const rows = {
     await assert.rejects(e2b.Template.build(failing, name), error =>
       error instanceof e2b.BuildError && /exit status 7/.test(error.message))
   },
+  async volumes() {
+    const volume = await e2b.Volume.create(`v-${randomUUID().slice(0, 8)}`)
+    await volume.writeFile('/d/f.txt', 'from outside', { force: true })
+    const made = await Sandbox.create({ timeoutMs: 60_000, volumeMounts: { '/mnt/data': volume } })
+    const shown = await made.commands.run('cat /mnt/data/d/f.txt; echo inside > /mnt/data/g')
+    assert.equal(shown.stdout, 'from outside')
+    assert.equal(await volume.readFile('/g'), 'inside\n')
+    assert.deepEqual((await volume.list('/')).map(each => each.path), ['/d', '/g'])
+    assert.equal(await volume.exists('/none'), false)
+    await assert.rejects(e2b.Volume.destroy(volume.volumeId), e2b.VolumeError)
+    await made.kill()
+    assert.equal(await e2b.Volume.destroy(volume.volumeId), true)
+    assert.equal(await e2b.Volume.destroy(volume.volumeId), false)
+  },
+  async private_ports() {
+    const made = await Sandbox.create({ timeoutMs: 60_000, network: { allowPublicTraffic: false } })
+    await made.commands.run('python3 -m http.server 8000', { background: true, timeoutMs: 0 })
+    const ask = headers => fetch(process.env.E2B_API_URL, {
+      headers: { 'E2b-Sandbox-Id': made.sandboxId, 'E2b-Sandbox-Port': '8000', ...headers },
+    })
+    assert.equal((await ask({})).status, 403)
+    const right = { 'e2b-traffic-access-token': made.trafficAccessToken }
+    await until(async () => (await ask(right)).status === 200)
+    await made.kill()
+  },
   async code() {
     const { Sandbox: Interpreter } = await import(
       pathToFileURL(require.resolve('@e2b/code-interpreter')).href)
@@ -145,12 +197,8 @@ const rows = {
     assert.equal((await made.runCode('import os; os.getcwd()', { context })).text, '/tmp')
     await made.kill()
   },
-  async unsupported(sbx) {
-    await assert.rejects(sbx.pause(), e2b.SandboxError)
-  },
   async killed_in_flight(sbx) {
-    const running = sbx.commands.run('sleep 60')
-    setTimeout(() => sbx.kill(), 1000)
+    const running = sbx.commands.run('echo begun; sleep 60', { onStdout: () => void sbx.kill() })
     await assert.rejects(running, error => /end of life while the request was in flight/.test(error.message))
     assert.equal(await sbx.isRunning(), false)
     const answer = await fetch(process.env.E2B_API_URL, {

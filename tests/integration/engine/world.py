@@ -293,8 +293,12 @@ async def claim(source, target, timeout_s):
     source.rename(target)
 
 
-async def dial(address, token, port):
+async def dial(address, token, port, *, carry=""):
     return await asyncio.open_unix_connection(address.path)
+
+
+async def carry_on(address, token, carry):
+    return None
 
 
 async def make_disk(path, size_mib):
@@ -332,6 +336,7 @@ class World:
             agent_binary=lambda: Path("/bin/true"),
             policy=policy_of,
             dial=dial,
+            carry_on=carry_on,
             bind=lambda context: None,
         )
 

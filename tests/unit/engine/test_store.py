@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from tupper.core.backend import AgentAddress, MachineRecord, Mount
 from tupper.core.errors import AlreadyExists, OutOfDisk, StoreError
-from tupper.core.lifecycle import EndReason, State
+from tupper.core.lifecycle import EndReason, OnTimeout, State
 from tupper.core.sandbox import Ingress, SandboxRecord
+from tupper.core.snapshot import Saved, SnapshotRecord
 from tupper.core.volume import VolumeMount
 from tupper.engine import store as module
 from tupper.engine.place import file_system_of, refuse_network
@@ -40,6 +41,12 @@ RECORD = SandboxRecord(
     ingress=Ingress(is_public=False, request_host="a:${PORT}", https_ports=(8443,)),
     traffic_token="secret",
     end_reason=EndReason.TIMEOUT,
+    on_timeout=OnTimeout.PAUSE,
+    auto_resume=True,
+    doing="pause",
+    paused_at=2.5,
+    agent_digest="d",
+    saved=Saved("b", "v", {"platform": "p"}, token="s", texts={"/a": "b"}, size_bytes=5),
     last_words="\ud800 lone".encode("utf-8", "replace").decode(),
 )
 
@@ -51,7 +58,18 @@ def test_record_survives_the_round_trip():
 def test_every_field_of_a_record_is_parsed():
     plain = parse_record(render_record(SandboxRecord("i", State.STARTING, "t")))
     assert plain == SandboxRecord("i", State.STARTING, "t")
-    assert len(dataclasses.fields(RECORD)) == 43
+    assert len(dataclasses.fields(RECORD)) == 50
+
+
+async def test_snapshots_survive_the_round_trip_and_are_forgotten(store):
+    old = SnapshotRecord("p1", Saved("b", rootfs_digest="r"), name="n", created_at=1.0)
+    new = SnapshotRecord("p2", Saved("b", memory=False), deny_out=("1.1.1.1",), created_at=2.0)
+    for record in (old, new):
+        await store.save_snapshot(record)
+    assert await store.snapshots() == [new, old]
+    assert await store.forget_snapshot("p1")
+    assert not await store.forget_snapshot("p1")
+    assert await store.snapshots() == [new]
 
 
 @given(st.dictionaries(st.text(), st.text()), st.text(), st.floats(0, 1e10))

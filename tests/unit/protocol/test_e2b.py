@@ -52,12 +52,10 @@ def test_timeout_absent_is_the_default_and_null_is_never():
 @pytest.mark.parametrize(
     "body",
     [
-        {"autoPause": True},
         {"network": {"rules": {"a": []}}},
         {"network": {"egressProxy": {"address": "a:1"}}},
         {"network": {"dnsServers": ["1.1.1.1"]}},
         {"network": {"allowOut": ["example.com"], "denyOut": ["0.0.0.0/0"]}},
-        {"autoResume": {"enabled": True}},
         {"iam": {"tokens": {}}},
     ],
 )

@@ -115,11 +115,41 @@ def test_a_profile_fills_what_is_open():
     assert Creation().with_defaults(defaults).memory == "1g"
 
 
-def test_what_needs_saved_memory_is_refused():
-    for bad in ({"on_timeout": "pause"}, {"on_timeout": {"action": "pause"}}):
-        with pytest.raises(UnsupportedException, match="saves memory"):
-            render_creation(Creation(lifecycle=bad))
-    render_creation(Creation(lifecycle={"on_timeout": "kill"}))
+@pytest.mark.parametrize(
+    ("lifecycle", "keys"),
+    [
+        ({"on_timeout": "kill"}, {"autoPause": False}),
+        ({"on_timeout": "pause"}, {"autoPause": True}),
+        (
+            {"on_timeout": {"action": "pause"}, "auto_resume": True},
+            {"autoPause": True, "autoResume": {"enabled": True}},
+        ),
+        (
+            {"on_timeout": {"action": "pause", "mode": "filesystem"}},
+            {"autoPause": True, "autoPauseMemory": False},
+        ),
+        ({"auto_resume": False}, {"autoResume": {"enabled": False}}),
+    ],
+)
+def test_lifecycle_on_the_wire(lifecycle, keys):
+    body = render_creation(Creation(lifecycle=lifecycle))
+    assert {key: value for key, value in body.items() if key.startswith("auto")} == keys
+
+
+@pytest.mark.parametrize(
+    "lifecycle",
+    [
+        {"on_timeout": "sleep"},
+        {"on_timeout": "kill", "auto_resume": True},
+        {"on_timeout": {"action": "kill", "mode": "full"}},
+        {"on_timeout": {"action": "pause", "mode": "half"}},
+        {"on_timeout": {"action": "pause", "mode": "full", "keep_memory": True}},
+        {"on_timeout": {"action": "pause", "keep_memory": False}, "auto_resume": True},
+    ],
+)
+def test_lifecycles_that_contradict_themselves(lifecycle):
+    with pytest.raises(InvalidArgumentException):
+        render_creation(Creation(lifecycle=lifecycle))
 
 
 def test_metadata_is_text():

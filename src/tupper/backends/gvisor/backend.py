@@ -21,19 +21,28 @@ from tupper.backends.gvisor.machine import HEADROOM_MIB, GVisorMachine, Remains,
 from tupper.backends.gvisor.options import Options, Platform, parse_options
 from tupper.backends.gvisor.prepare import make_directories, prepare
 from tupper.backends.gvisor.probing import Found, Prober
+from tupper.backends.gvisor.saving import saved_hostname
 from tupper.backends.gvisor.user import start_machine
 from tupper.core import kernel, log
 from tupper.core.backend import (
     AgentAddress,
     Backend,
     BackendContext,
+    Capability,
     Machine,
     MachinePlan,
     MachineRecord,
     Probe,
+    Snapshot,
 )
 from tupper.core.cgroup import Cgroup, Limits, find_hierarchy
-from tupper.core.errors import BackendUnavailable, InvalidArgument, MachineFailed, TupperError
+from tupper.core.errors import (
+    BackendUnavailable,
+    InvalidArgument,
+    MachineFailed,
+    TupperError,
+    Unsupported,
+)
 from tupper.core.liveness import start_ticks
 
 _START_TIMEOUT_S = 30.0
@@ -56,6 +65,22 @@ class GVisor(Backend):
 
     async def start(self, plan: MachinePlan) -> Machine:
         """See the contract."""
+        return await self._begin(plan, None)
+
+    async def restore(self, snapshot: Snapshot, plan: MachinePlan) -> Machine:
+        """See the contract."""
+        found = await self._prober.find()
+        if Capability.RESTORE not in found.probe.capabilities:
+            raise Unsupported(self.name, "restore", found.probe.reason)
+        if snapshot.version != found.probe.version:
+            raise Unsupported(
+                self.name,
+                "this snapshot",
+                f"{snapshot.version} made it, and here is {found.probe.version}",
+            )
+        return await self._begin(plan, snapshot)
+
+    async def _begin(self, plan: MachinePlan, saved: Snapshot | None) -> Machine:
         options = parse_options(plan.options)
         if plan.memory_mib < _LEAST_MEMORY_MIB:
             raise InvalidArgument(
@@ -66,11 +91,16 @@ class GVisor(Backend):
             raise BackendUnavailable(found.probe.reason, hint=found.probe.remedy or None)
         started = time.monotonic()
         platform = options.platform or found.platform
+        if saved is not None:
+            platform = Platform(str(saved.data["platform"]))
         if why := await self._prober.why_not(platform):
             raise BackendUnavailable(f"gvisor cannot use the platform {platform} here: {why}")
-        machine = await self._start(plan, found, platform)
+        image = None if saved is None else saved.directory
+        machine = await self._start(plan, found, platform, image)
+        if image is not None:
+            await machine.name_guest(saved_hostname(image), plan.hostname)
         log.event(
-            "machine.started",
+            "machine.started" if saved is None else "machine.restored",
             sandbox=plan.sandbox_id,
             backend=self.name,
             platform=platform,
@@ -78,30 +108,33 @@ class GVisor(Backend):
         )
         return machine
 
-    async def _start(self, plan: MachinePlan, found: Found, platform: Platform) -> Machine:
+    async def _start(
+        self, plan: MachinePlan, found: Found, platform: Platform, image: Path | None
+    ) -> GVisorMachine:
         remains = remains_of(plan.directory, plan.host_name)
 
         def work() -> MachineRecord:
             runsc = found.runsc or Path()
             make_directories(remains.layout)
             if os.geteuid() != 0:
-                start_machine(Start(plan, remains.layout, runsc, platform))
-                return self._record(plan, remains, found)
+                start_machine(Start(plan, remains.layout, runsc, platform, image))
+                return self._record(plan, remains, found, platform)
             self._make_group(plan)
-            what = prepare(plan, remains.layout, runsc, platform)
+            what = prepare(plan, remains.layout, runsc, platform, image=image)
             if remains.cgroup is None:
                 launch(what)
             else:
                 with remains.cgroup.holding_thread() as inside:
                     launch(replace(what, argv=remains.cgroup.joining(what.argv, inside=inside)))
-            return self._record(plan, remains, found)
+            return self._record(plan, remains, found, platform)
 
         try:
             return GVisorMachine(await kernel.in_thread(work, name="gvisor-launch"))
         except BaseException as error:
             words = remains.last_words()
             await remains.remove()
-            if isinstance(error, InvalidArgument) or not isinstance(error, TupperError | OSError):
+            known = isinstance(error, TupperError | OSError | ValueError)
+            if isinstance(error, InvalidArgument) or not known:
                 raise
             said = _without_host_paths(words or str(error), plan)
             raise MachineFailed(f"gvisor did not start: {said}") from error
@@ -112,7 +145,9 @@ class GVisor(Backend):
             limits = Limits((plan.memory_mib + HEADROOM_MIB) << 20, plan.cpus)
             Cgroup.create(hierarchy, plan.host_name, limits)
 
-    def _record(self, plan: MachinePlan, remains: Remains, found: Found) -> MachineRecord:
+    def _record(
+        self, plan: MachinePlan, remains: Remains, found: Found, platform: Platform
+    ) -> MachineRecord:
         layout = remains.layout
         sandbox, gofer = _read_pids(layout, plan.sandbox_id)
         for pid in (sandbox, gofer) if os.geteuid() == 0 else ():
@@ -135,6 +170,10 @@ class GVisor(Backend):
                 "disk_mib": plan.disk_mib,
                 "disk": str(plan.disk_image or ""),
                 "runsc": str(found.runsc),
+                "version": found.probe.version,
+                "platform": str(platform),
+                # A build's machine writes into the root filesystem itself.
+                "saves": platform in found.saving and plan.disk_image is not None,
             },
         )
 

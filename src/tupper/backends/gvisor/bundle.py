@@ -84,6 +84,11 @@ class Layout:
         return self.run / "output"
 
     @property
+    def release(self) -> Path:
+        """What tells a held agent to go on. The guest may put anything in its place."""
+        return self.shared / "release"
+
+    @property
     def panic(self) -> Path:
         """The last words of gVisor itself."""
         return self.run / "panic"
@@ -185,8 +190,37 @@ def _bind(source: Path, destination: str, *, read_only: bool) -> dict[str, objec
     }
 
 
-def render_command(runsc: Path, platform: Platform, plan: MachinePlan, layout: Layout) -> list[str]:
-    """The command line that starts the machine and returns when it runs."""
+def adapt_mounts(config: str, saved: str) -> str:
+    """The configuration for a restore: the mounts of the saved machine, with our own sources.
+
+    gVisor wants the same mounts in the same order. So those that were saved count, also if this
+    version would make others by now.
+
+    Args:
+        config: the text of ours.
+        saved: the text of the saved machine's.
+
+    Raises:
+        ValueError: the saved machine has a mount that we have nothing for.
+    """
+    ours = json.loads(config)
+    sources = {mount["destination"]: mount for mount in ours["mounts"]}
+    wanted = [mount["destination"] for mount in json.loads(saved)["mounts"]]
+    if missing := [place for place in wanted if place not in sources]:
+        raise ValueError(f"nothing is there to be seen at {', '.join(missing)}")
+    ours["mounts"] = [sources[place] for place in wanted]
+    return json.dumps(ours)
+
+
+def render_command(
+    runsc: Path, platform: Platform, plan: MachinePlan, layout: Layout, *, image: Path | None = None
+) -> list[str]:
+    """The command line that starts the machine and returns when it runs.
+
+    Args:
+        runsc, platform, plan, layout: what to start.
+        image: where the saved machine is that goes on; None for a fresh one.
+    """
     overlay = "none" if plan.disk_image is None else f"root:dir={layout.disk}"
     return [
         str(runsc),
@@ -198,8 +232,9 @@ def render_command(runsc: Path, platform: Platform, plan: MachinePlan, layout: L
         "--net-disconnect-ok",  # without it an open connection makes a snapshot impossible
         "--ignore-cgroups",  # ours, see tupper.core.cgroup
         f"--panic-log={layout.panic}",
-        "run",
+        "run" if image is None else "restore",
         "--detach",
+        *([] if image is None else [f"--image-path={image}"]),
         f"--bundle={layout.bundle}",
         plan.sandbox_id,
     ]

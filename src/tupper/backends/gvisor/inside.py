@@ -42,12 +42,14 @@ class Start:
         layout: its files; its directories exist.
         runsc: the program.
         platform: to use.
+        image: where the saved machine is that goes on; None for a fresh one.
     """
 
     plan: MachinePlan
     layout: Layout
     runsc: Path
     platform: Platform
+    image: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ def start(job: Start) -> None:
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE_ADJ)
     use_cores(job.plan.cpus)
-    launch_inside(prepare(job.plan, job.layout, job.runsc, job.platform))
+    launch_inside(prepare(job.plan, job.layout, job.runsc, job.platform, image=job.image))
 
 
 def use_cores(cpus: float) -> None:

@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tupper.backends.gvisor import guard, linux, relief, spare
-from tupper.backends.gvisor.bundle import Layout
+from tupper.backends.gvisor import guard, linux, relief, saving, spare
+from tupper.backends.gvisor.bundle import AGENT_PATH, Layout
 from tupper.core import kernel, log
-from tupper.core.backend import Machine, MachineRecord, Usage
+from tupper.core.backend import Machine, MachineRecord, Snapshot, Usage
 from tupper.core.cgroup import Cgroup, find_hierarchy
-from tupper.core.errors import MachineFailed, TupperError
+from tupper.core.errors import MachineFailed, TupperError, Unsupported
 from tupper.core.lifecycle import EndReason, ExitReason
 from tupper.core.liveness import is_alive, start_ticks, wait_end
 from tupper.core.process import run
@@ -143,7 +143,8 @@ class GVisorMachine(Machine):
     Args:
         record: ``data`` holds ``directory`` (the sandbox's) and ``host_name`` as in the plan, which
             are enough to remove it; and, where the machine got so far, ``gofer_pid``,
-            ``gofer_ticks``, ``memory_mib``, ``disk`` (image file or empty) and ``runsc``.
+            ``gofer_ticks``, ``memory_mib``, ``disk`` (image file or empty), ``runsc``, ``version``
+            and ``platform`` (of that), and ``saves``: whether it can be saved.
     """
 
     def __init__(self, record: MachineRecord) -> None:
@@ -278,11 +279,46 @@ class GVisorMachine(Machine):
         """See the contract."""
         await self._call("resume")
 
+    async def snapshot(self, into: Path) -> Snapshot:
+        """See the contract."""
+        data = self.record.data
+        if data.get("saves") is not True:
+            raise Unsupported(self.record.backend, "snapshot", "of a sandbox with this runsc")
+        layout, runsc = self._remains.layout, str(data["runsc"])
+        await saving.save(self._prefix(), runsc, layout, self.record.sandbox_id, into)
+        facts = {"platform": str(data["platform"])}
+        return Snapshot(into, self.record.backend, str(data["version"]), facts)
+
+    async def wake(self) -> None:
+        """See the contract."""
+        base = self._remains.seen(self._remains.layout.base)
+        await asyncio.to_thread(saving.leave_release, Layout(base))
+
+    async def name_guest(self, old: str, new: str) -> None:
+        """Change the guest's hostname, for which its agent lacks the privilege.
+
+        A guest that cannot be told, because its table of processes is full, keeps the old one.
+        """
+        if old == new:
+            return
+        state = f"--root={self._remains.layout.state}"
+        verb = ["exec", "--cap=CAP_SYS_ADMIN", self.record.sandbox_id, AGENT_PATH, "hostname", new]
+        try:
+            argv = [*self._prefix(), str(self.record.data["runsc"]), state, *verb]
+            await run(argv, timeout_s=_CALL_TIMEOUT_S)
+        except TupperError as error:
+            log.problem(
+                "hostname.kept", sandbox=self.record.sandbox_id, message=error.message[:300]
+            )
+
+    def _prefix(self) -> list[str]:
+        """What leads a command into an ordinary user's namespaces."""
+        holder = self._remains.holder()
+        return [*ENTER, "-t", str(holder), "--"] if holder else []
+
     async def _call(self, verb: str) -> None:
         layout = self._remains.layout
-        argv = [str(self.record.data["runsc"]), f"--root={layout.state}", verb]
-        if holder := self._remains.holder():
-            argv = [*ENTER, "-t", str(holder), "--", *argv]
+        argv = [*self._prefix(), str(self.record.data["runsc"]), f"--root={layout.state}", verb]
         try:
             await run([*argv, self.record.sandbox_id], timeout_s=_CALL_TIMEOUT_S)
         except TupperError as error:

@@ -6,6 +6,8 @@ For root this happens in the engine; for an ordinary user in a child inside the 
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from tupper.backends.gvisor.bundle import (
     AGENT_PATH,
     SHARED_PATH,
     Layout,
+    adapt_mounts,
     render_command,
     render_config,
     render_meminfo,
@@ -25,6 +28,9 @@ from tupper.core.backend import MachinePlan
 from tupper.core.paths import make_private
 
 _START_TIMEOUT_S = 30.0
+# In a saved machine's directory, beside gVisor's own files.
+SKELETON = "skeleton"
+CONFIG = "config.json"
 _RUN_OPTIONS = "size=1m,nr_inodes=256,mode=0700"
 
 
@@ -35,8 +41,19 @@ def make_directories(layout: Layout) -> None:
         directory.mkdir(mode=0o700)
 
 
-def prepare(plan: MachinePlan, layout: Layout, runsc: Path, platform: Platform) -> Launch:
+def prepare(
+    plan: MachinePlan,
+    layout: Layout,
+    runsc: Path,
+    platform: Platform,
+    *,
+    image: Path | None = None,
+) -> Launch:
     """Fill the directories, and say how to launch.
+
+    Args:
+        plan, layout, runsc, platform: what to start.
+        image: where a saved machine is that goes on (see :mod:`tupper.backends.gvisor.saving`).
 
     Raises:
         InvalidArgument: a path that cannot be had in this image.
@@ -49,14 +66,20 @@ def prepare(plan: MachinePlan, layout: Layout, runsc: Path, platform: Platform) 
     build = plan.disk_image is None
     sudo = [] if build else sudo_places(plan.rootfs.path)
     etc = _files_beside(layout, plan.etc_files) if build else {}
-    if not build:
+    if image is not None:
+        # gVisor looks whether its files are still those that it knew, by size and time.
+        copy_tree(image / SKELETON, layout.skeleton)
+        layout.release.touch()
+    elif not build:
         _lay_skeleton(plan, layout, sudo)
     config = render_config(plan, layout, sudo=sudo, etc=etc)
+    if image is not None:
+        config = adapt_mounts(config, (image / CONFIG).read_text())
     path = layout.bundle / "config.json"
     path.touch(mode=0o600)
     path.write_text(config)
     return Launch(
-        argv=render_command(runsc, platform, plan, layout),
+        argv=render_command(runsc, platform, plan, layout, image=image),
         layout=layout,
         lower=None if build else plan.rootfs.path,
         disk_image=plan.disk_image,
@@ -64,6 +87,22 @@ def prepare(plan: MachinePlan, layout: Layout, runsc: Path, platform: Platform) 
         timeout_s=_START_TIMEOUT_S,
         platform=platform,
     )
+
+
+def copy_tree(source: Path, target: Path) -> None:
+    """Copy a skeleton with modes, times and owners; the target exists. No link is followed."""
+    for path in [source, *sorted(source.rglob("*"))]:
+        made = target / path.relative_to(source)
+        if path.is_dir() and not path.is_symlink():
+            made.mkdir(exist_ok=True)
+        else:
+            shutil.copy2(path, made, follow_symlinks=False)
+    # Times last, the deepest first: filling a directory changes its own.
+    for path in sorted([source, *source.rglob("*")], reverse=True):
+        status, made = path.lstat(), target / path.relative_to(source)
+        os.chown(made, status.st_uid, status.st_gid, follow_symlinks=False)
+        if not path.is_symlink():
+            shutil.copystat(path, made)
 
 
 def _lay_skeleton(plan: MachinePlan, layout: Layout, sudo: list[str]) -> None:

@@ -23,7 +23,8 @@ from tupper.core.cgroup import find_hierarchy
 from tupper.core.paths import make_private
 from tupper.core.userns import Obstacle, find_obstacle
 
-_CACHE_FORMAT = 1
+_CACHE_FORMAT = 2
+_SAVING = frozenset({Capability.SNAPSHOT, Capability.RESTORE})
 _REMEDY = "run: tupper setup"
 _FOR_USERS = (
     "as an ordinary user: memory and disk are guarded, not limited (a sandbox that goes over is "
@@ -40,12 +41,14 @@ class Found:
         runsc: the program; None when not usable.
         platform: the one to use; None when not usable.
         platforms: all that work.
+        saving: those of them on which machines can be saved and restored.
     """
 
     probe: Probe
     runsc: Path | None = None
     platform: Platform | None = None
     platforms: frozenset[Platform] = frozenset()
+    saving: frozenset[Platform] = frozenset()
 
 
 def choose(trials: Sequence[Trial], wanted: Platform | None) -> Trial | None:
@@ -97,7 +100,10 @@ class Prober:
             program = await look_at(found.runsc, "")
             trial = (await self._trials(program, (platform,)))[0]
             if trial.works:
-                self._found = replace(found, platforms=found.platforms | {platform})
+                saves = [] if trial.saves_not else [platform]
+                saving = found.saving.union(saves)
+                platforms = found.platforms | {platform}
+                self._found = replace(found, platforms=platforms, saving=saving)
         return trial.reason
 
     async def _look(self) -> Found:
@@ -129,6 +135,7 @@ class Prober:
         details = {"runsc": str(program.path), "origin": program.origin, "sha256": program.digest}
         for trial in trials:
             details[f"platform.{trial.platform}"] = _describe(trial)
+        details["snapshots"] = best.saves_not or "yes"
         probe = Probe(
             "gvisor",
             usable=True,
@@ -137,11 +144,13 @@ class Prober:
             mechanism=f"gVisor {best.platform}",
             kernel=best.kernel,
             version=program.version,
-            capabilities=capabilities(),
+            capabilities=capabilities().union([] if best.saves_not else _SAVING),
             details=details,
         )
-        works = frozenset(trial.platform for trial in trials if trial.works)
-        return Found(probe, program.path, best.platform, works)
+        works = [trial for trial in trials if trial.works]
+        saving = frozenset(trial.platform for trial in works if not trial.saves_not)
+        usable = frozenset(trial.platform for trial in works)
+        return Found(probe, program.path, best.platform, usable, saving)
 
     async def _trials(self, program: Program, platforms: Sequence[Platform]) -> list[Trial]:
         """One after the other, so that they do not disturb each other's clocks."""

@@ -17,7 +17,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tupper.backends.gvisor.launch import hide_network_sysctls
@@ -32,6 +32,7 @@ _TIMEOUT_S = 20.0
 _KVM_TIMEOUT_S = 5.0
 PROGRAMS = ("sh", "ls", "stat", "cat", "true", "sleep")
 _STARTS = 25
+_SAVE_S = 10.0
 _IDLE_S = 0.4
 _LIBRARY = re.compile(r"(/[^\s()]+)(?: \(0x[0-9a-f]+\))")
 _SCRIPT = f"""
@@ -56,6 +57,7 @@ class Trial:
         kernel: the guest's release, such as ``4.4.0``.
         start_ms: for one process, in milliseconds.
         idle_percent: of a core, while the guest slept.
+        saves_not: why machines cannot be saved and restored here; empty if they can.
     """
 
     platform: Platform
@@ -64,6 +66,7 @@ class Trial:
     kernel: str = ""
     start_ms: float = 0.0
     idle_percent: float = 0.0
+    saves_not: str = ""
 
     @classmethod
     def from_json(cls, item: Mapping[str, object]) -> Trial:
@@ -75,6 +78,7 @@ class Trial:
             kernel=str(item["kernel"]),
             start_ms=float(str(item["start_ms"])),
             idle_percent=float(str(item["idle_percent"])),
+            saves_not=str(item["saves_not"]),
         )
 
 
@@ -127,27 +131,72 @@ def run_trial(runsc: Path, platform: Platform, place: Path) -> Trial:
         os.close(writer)
         writer = -1
         said = _read_until_ready(reader, deadline)
-        return _judge(platform, said, place / "state")
+        trial = _judge(platform, said, place / "state")
+        return replace(trial, saves_not=_save(runsc, platform, place)) if trial.works else trial
     finally:
         os.close(reader)
         if writer >= 0:
             os.close(writer)
 
 
-def _command(runsc: Path, platform: Platform, place: Path) -> list[str]:
+def _save(runsc: Path, platform: Platform, place: Path) -> str:
+    """Why guests cannot be saved and restored; empty if they can.
+
+    The first attempt must fail, for want of space, and leave the guest alive: there are releases
+    where it does not, and there a user's sandbox must never be put at risk.
+    """
+    small, image = place / "small", place / "image"
+    for directory in (small, image, place / "state2"):
+        directory.mkdir()
+    kernel.mount("none", small, "tmpfs", data="size=64k")
+
+    def saves(into: Path) -> bool:
+        verb = ["checkpoint", "--leave-running", "--compression=none", f"--image-path={into}"]
+        argv = [str(runsc), f"--root={place / 'state'}", *verb, _name()]
+        try:
+            return run_sync(argv, timeout_s=_SAVE_S, check=False).returncode == 0
+        except TupperError:
+            return False
+
+    if saves(small):
+        return "gVisor saved a guest where there was no room for it"
+    if not saves(image):
+        return "this runsc cannot save a guest and leave it alive"
+    _kill(place)
+    argv = _command(runsc, platform, place, state="state2", verb=("restore", "--detach"))
+    try:
+        with open(os.devnull, "wb") as nothing:  # noqa: PTH123 - the guest keeps its outputs open
+            run_sync([*argv[:-1], f"--image-path={image}", argv[-1]], timeout_s=_SAVE_S,
+                     env=minimal_env(), output=nothing)  # fmt: skip
+    except TupperError as error:
+        return f"this runsc cannot restore a guest: {_first_line(error.message)}"
+    return ""
+
+
+def _name() -> str:
+    return f"trial{os.getpid():08d}"
+
+
+def _command(
+    runsc: Path,
+    platform: Platform,
+    place: Path,
+    *,
+    state: str = "state",
+    verb: Sequence[str] = ("run", "--detach"),
+) -> list[str]:
     return [
         str(runsc),
-        f"--root={place / 'state'}",
+        f"--root={place / state}",
         f"--platform={platform}",
         "--network=sandbox",
         "--host-uds=create",
         "--overlay2=root:memory",
         "--net-disconnect-ok",
         "--ignore-cgroups",
-        "run",
-        "--detach",
+        *verb,
         f"--bundle={place}",
-        f"trial{os.getpid():08d}",
+        _name(),
     ]
 
 
@@ -213,9 +262,10 @@ def _cpu_ns(pids: list[int]) -> int:
 
 
 def _kill(place: Path) -> None:
-    for pid in find_processes(place / "state"):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    for state in ("state", "state2"):
+        for pid in find_processes(place / state):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def build_tree(root: Path, programs: Sequence[str] = PROGRAMS) -> None:

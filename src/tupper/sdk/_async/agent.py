@@ -94,6 +94,11 @@ class Agent:
         try:
             return await http.call(ask, body, limit=UNARY_MAX)
         except LinkError as error:
+            if not await self.may_repeat(error):
+                raise await self.explain(error) from error
+        try:
+            return await http.call(ask, body, limit=UNARY_MAX)
+        except LinkError as error:
             raise await self.explain(error) from error
 
     async def stream(
@@ -111,7 +116,7 @@ class Agent:
             LinkError: the connection failed; the caller decides whether to attach again.
         """
         sent = {"Content-Type": connect.CONTENT_TYPE_STREAM, connect.VERSION_HEADER: "1", **headers}
-        reply = await (await self.http()).open(Ask("POST", route, {}, sent, silence_s), message)
+        reply = await self.open(Ask("POST", route, {}, sent, silence_s), message)
         if reply.status == 200:
             return reply
         try:
@@ -119,6 +124,22 @@ class Agent:
         finally:
             await reply.close()
         raise errors.from_connect(parse_failure(reply.status, body))
+
+    async def open(self, ask: Ask, body: Body = None) -> Reply:
+        """Send a request and return when the head of the answer is there.
+
+        While its sandbox is being saved nobody listens; then the request, none of which was sent,
+        is made again.
+
+        Errors:
+            LinkError: the connection failed.
+        """
+        try:
+            return await (await self.http()).open(ask, body)
+        except LinkError as error:
+            if not await self.may_repeat(error):
+                raise
+        return await (await self.http()).open(ask, body)
 
     async def is_healthy(self) -> bool:
         """Whether the agent answers now.
@@ -130,10 +151,34 @@ class Agent:
         answer = await (await self.http()).call(ask)
         return answer.status < 300
 
+    async def is_well(self) -> bool:
+        """Whether the agent answers; waits while its sandbox is being saved.
+
+        Errors:
+            LinkError: it could not be asked.
+        """
+        try:
+            return await self.is_healthy()
+        except LinkError as error:
+            if error.trouble is Trouble.SILENT:
+                raise
+            if not await self._control.is_there(self.grant.sandbox_id):
+                raise
+        return await self.is_healthy()
+
+    async def may_repeat(self, error: LinkError) -> bool:
+        """Whether a request never got to the agent, and would now."""
+        if error.trouble is not Trouble.REFUSED:
+            return False
+        try:
+            return await self.is_well()
+        except LinkError:
+            return False
+
     async def explain(self, error: LinkError) -> TupperError:
         """The exception for a failed connection, after asking whoever may know more."""
         try:
-            healthy = await self.is_healthy()
+            healthy = await self.is_well()
         except LinkError as second:
             return await self._control.explain(self.grant.sandbox_id, second.trouble)
         if not healthy:

@@ -164,9 +164,8 @@ class FileCalls:
         return data.decode("utf-8", "replace") if format == "text" else data
 
     async def _open_read(self, ask: Ask) -> AsyncFileStreamReader:
-        http = await self._agent.http()
         try:
-            reply = await http.open(ask)
+            reply = await self._agent.open(ask)
             if reply.status not in (200, 204):
                 try:
                     body = await reply.read_all(1 << 20)
@@ -216,9 +215,8 @@ class FileCalls:
 
     async def _transfer(self, ask: Ask, body: Body) -> Answer:
         """Send a body of any size; the time limit is one of silence, not of the whole."""
-        http = await self._agent.http()
         try:
-            reply = await http.open(ask, body)
+            reply = await self._agent.open(ask, body)
             try:
                 answer = Answer(reply.status, reply.headers, await reply.read_all(1 << 20))
             finally:

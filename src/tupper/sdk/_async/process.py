@@ -243,7 +243,7 @@ class ProcessStream:
         if self._progress.fruitless > _ATTEMPTS:
             raise await self._agent.explain(error)
         try:
-            healthy = await self._agent.is_healthy()
+            healthy = await self._agent.is_well()
         except LinkError:
             healthy = False
         if not healthy:

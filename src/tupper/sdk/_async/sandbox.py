@@ -12,9 +12,11 @@ from tupper.core import log
 from tupper.core.errors import TupperError
 from tupper.protocol.connect import as_object
 from tupper.sdk import _io_async as io
+from tupper.sdk._async import copies
 from tupper.sdk._async.agent import Agent
 from tupper.sdk._async.code import CodeRunner
 from tupper.sdk._async.control import Control, decode, sandbox_path
+from tupper.sdk._async.copies import AsyncSnapshotPaginator
 from tupper.sdk._async.git import AsyncGit
 from tupper.sdk._async.paginator import AsyncSandboxPaginator
 from tupper.sdk._faces_async import AsyncCommands, AsyncFilesystem, AsyncPty
@@ -129,6 +131,65 @@ async def _get_metrics_by_id(
         return await _get_metrics(control, sandbox_id, start, end)
     finally:
         await control.close()
+
+
+async def _pause_by_id(
+    cls: type[AsyncSandbox],
+    sandbox_id: str,
+    keep_memory: bool | None = None,
+    *,
+    mode: SnapshotMode | None = None,
+    strict: bool = False,
+    **opts: Unpack[ApiParams],
+) -> bool:
+    """Lay a sandbox on disk. Returns False if it was paused already."""
+    control = Control(find_target(opts))
+    try:
+        return await copies.pause(control, sandbox_id, keep_memory, mode, strict=strict)
+    finally:
+        await control.close()
+
+
+async def _create_snapshot_by_id(
+    cls: type[AsyncSandbox],
+    sandbox_id: str,
+    name: str | None = None,
+    *,
+    mode: SnapshotMode | None = None,
+    **opts: Unpack[ApiParams],
+) -> SnapshotInfo:
+    """Save a sandbox, which goes on."""
+    control = Control(find_target(opts))
+    try:
+        return await copies.create_snapshot(control, sandbox_id, name, mode)
+    finally:
+        await control.close()
+
+
+def _list_snapshots_of_all(
+    cls: type[AsyncSandbox],
+    sandbox_id: str | None = None,
+    limit: int | None = None,
+    next_token: str | None = None,
+    name: str | None = None,
+    **opts: Unpack[ApiParams],
+) -> AsyncSnapshotPaginator:
+    """All snapshots, or those of a sandbox, page by page."""
+    return AsyncSnapshotPaginator(sandbox_id, name, limit, next_token, **opts)
+
+
+async def _fork_by_id(
+    cls: type[AsyncSandbox],
+    sandbox_id: str,
+    timeout: float | None = None,
+    count: int | None = None,
+    logger: logging.Logger | None = None,
+    **opts: Unpack[ApiParams],
+) -> list[AsyncSandbox | Exception]:
+    """Start copies of a sandbox, which goes on."""
+    control = Control(find_target(opts))
+    made = await copies.fork(control, sandbox_id, timeout, count)
+    return [one if isinstance(one, Exception) else cls(control, one) for one in made]
 
 
 async def _announce_build(control: Control, body: Mapping[str, object]) -> None:
@@ -246,7 +307,8 @@ class AsyncSandbox(CodeRunner):
                 anybody may reach its ports (``allow_public_traffic``), as which host they are
                 called (``mask_request_host``) and which of them speak TLS (``https_ports``).
             iam: not here.
-            lifecycle: only ``{"on_timeout": "kill"}`` so far.
+            lifecycle: ``{"on_timeout": "pause", "auto_resume": True}`` pauses it when its time is
+                over, and resumes it when somebody uses one of its ports.
             volume_mounts: path inside → a volume, or its name; see :class:`AsyncVolume`.
             logger: exists for compatibility.
             idempotency_key: a second create with the same key gives the same sandbox.
@@ -553,37 +615,90 @@ class AsyncSandbox(CodeRunner):
                 raise
             log.problem("sandbox.kill_failed", sandbox=self.sandbox_id, error=str(failure))
 
-    # --- what E2B has and this host cannot do yet: the reason, not an AttributeError --------------
-
-    async def pause(
-        self, keep_memory: bool | None = None, *, mode: SnapshotMode | None = None, **opts: object
+    async def _pause_own(
+        self,
+        keep_memory: bool | None = None,
+        *,
+        mode: SnapshotMode | None = None,
+        strict: bool = False,
+        **opts: Unpack[ApiParams],
     ) -> bool:
-        """Not here yet."""
-        unsupported("pause")
+        """Lay it on disk: memory, processes and files, or with ``mode="filesystem"`` files only.
 
+        It then takes no processor and no memory, outlives restarts of everything, and its time
+        stands still. ``connect`` resumes it.
+
+        Returns:
+            False if it was paused already.
+
+        Errors:
+            SandboxNotFoundException: it has ended.
+            UnsupportedException: its backend cannot save.
+        """
+        return await copies.pause(self._control, self.sandbox_id, keep_memory, mode, strict=strict)
+
+    pause = Both(_pause_by_id, _pause_own)
     beta_pause = pause
 
-    async def create_snapshot(
-        self, name: str | None = None, *, mode: SnapshotMode | None = None, **opts: object
+    async def _create_snapshot_own(
+        self,
+        name: str | None = None,
+        *,
+        mode: SnapshotMode | None = None,
+        **opts: Unpack[ApiParams],
     ) -> SnapshotInfo:
-        """Not here yet."""
-        unsupported("create_snapshot")
+        """Save it as something that others can be started from: ``create(info.snapshot_id)``.
+
+        It goes on, and what runs in it does not notice. A name, also ``name:tag``, can be used in
+        place of the id; it goes over from an older snapshot.
+        """
+        return await copies.create_snapshot(self._control, self.sandbox_id, name, mode)
+
+    create_snapshot = Both(_create_snapshot_by_id, _create_snapshot_own)
+
+    def _list_snapshots_own(
+        self,
+        limit: int | None = None,
+        next_token: str | None = None,
+        name: str | None = None,
+        **opts: Unpack[ApiParams],
+    ) -> AsyncSnapshotPaginator:
+        """Its snapshots, page by page."""
+        return AsyncSnapshotPaginator(
+            self.sandbox_id, name, limit, next_token, control=self._control, **opts
+        )
+
+    list_snapshots = Both(_list_snapshots_of_all, _list_snapshots_own)
 
     @classmethod
-    async def delete_snapshot(cls, snapshot_id: str, **opts: object) -> bool:
-        """Not here yet."""
-        unsupported("delete_snapshot")
+    async def delete_snapshot(cls, snapshot_id: str, **opts: Unpack[ApiParams]) -> bool:
+        """Remove a snapshot; what was started from it goes on. Returns False if there is none."""
+        control = Control(find_target(opts))
+        try:
+            return await copies.delete_snapshot(control, snapshot_id)
+        finally:
+            await control.close()
 
-    @classmethod
-    def list_snapshots(cls, *args: object, **opts: object) -> NoReturn:
-        """Not here yet."""
-        unsupported("list_snapshots")
+    async def _fork_own(
+        self, timeout: float | None = None, count: int | None = None, **opts: Unpack[ApiParams]
+    ) -> builtins.list[AsyncSandbox | Exception]:
+        """Start copies of it, each with its memory, processes and files as they are now.
 
-    async def fork(
-        self, timeout: int | None = None, count: int | None = None, **opts: object
-    ) -> NoReturn:
-        """Not here yet."""
-        unsupported("fork")
+        It goes on. Each copy has an id, a token and a network of its own, and lives for
+        ``timeout`` seconds.
+
+        Returns:
+            For each copy a sandbox, or why it could not be started.
+        """
+        made = await copies.fork(self._control, self.sandbox_id, timeout, count)
+        return [
+            one if isinstance(one, Exception) else self.__class__(self._control, one)
+            for one in made
+        ]
+
+    fork = Both(_fork_by_id, _fork_own)
+
+    # --- what E2B has and this host cannot do yet: the reason, not an AttributeError --------------
 
     def get_mcp_url(self) -> str:
         """Not here yet."""
@@ -594,7 +709,7 @@ class AsyncSandbox(CodeRunner):
         unsupported("get_mcp_token", "there is no MCP gateway in sandboxes here")
 
 
-def unsupported(operation: str, reason: str = "no backend here saves memory yet") -> NoReturn:
+def unsupported(operation: str, reason: str) -> NoReturn:
     """Say that something of E2B's does not exist here."""
     raise errors.UnsupportedException(f"{operation} is not supported: {reason}")
 
@@ -612,7 +727,7 @@ async def _connect(control: Control, sandbox_id: str, timeout: float | None) -> 
     try:
         answer = await control.call("POST", path, body=body)
     except errors.NotFoundException as error:
-        raise _not_found(error, sandbox_id) from error
+        raise errors.sandbox_not_found(error, sandbox_id) from error
     return parse_grant(decode(answer))
 
 
@@ -629,7 +744,7 @@ async def _set_timeout(control: Control, sandbox_id: str, timeout: float) -> Non
     try:
         await control.call("POST", sandbox_path(sandbox_id, "/timeout"), body=body)
     except errors.NotFoundException as error:
-        raise _not_found(error, sandbox_id) from error
+        raise errors.sandbox_not_found(error, sandbox_id) from error
 
 
 async def _update_network(control: Control, sandbox_id: str, network: Mapping[str, object]) -> None:
@@ -638,14 +753,14 @@ async def _update_network(control: Control, sandbox_id: str, network: Mapping[st
             "PUT", sandbox_path(sandbox_id, "/network"), body=render_network_change(network)
         )
     except errors.NotFoundException as error:
-        raise _not_found(error, sandbox_id) from error
+        raise errors.sandbox_not_found(error, sandbox_id) from error
 
 
 async def _get_info(control: Control, sandbox_id: str) -> SandboxInfo:
     try:
         return await control.get_info(sandbox_id)
     except errors.NotFoundException as error:
-        raise _not_found(error, sandbox_id) from error
+        raise errors.sandbox_not_found(error, sandbox_id) from error
 
 
 async def _get_metrics(
@@ -656,13 +771,5 @@ async def _get_metrics(
     try:
         answer = await control.call("GET", sandbox_path(sandbox_id, "/metrics"), query=query)
     except errors.NotFoundException as error:
-        raise _not_found(error, sandbox_id) from error
+        raise errors.sandbox_not_found(error, sandbox_id) from error
     return parse_metrics(decode(answer))
-
-
-def _not_found(error: errors.NotFoundException, sandbox_id: str) -> errors.SandboxNotFoundException:
-    if isinstance(error, errors.SandboxNotFoundException):
-        return error
-    return errors.SandboxNotFoundException(
-        error.message or f"no sandbox {sandbox_id}", status_code=404, hint=error.hint
-    )

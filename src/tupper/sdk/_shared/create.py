@@ -16,6 +16,7 @@ from typing import Any, cast
 from tupper.core.liveness import start_ticks
 from tupper.protocol.connect import as_object
 from tupper.sdk._shared.errors import InvalidArgumentException, UnsupportedException
+from tupper.sdk._shared.lifecycle import render_lifecycle
 from tupper.sdk._shared.types import (
     ALL_TRAFFIC,
     Mount,
@@ -82,7 +83,6 @@ def render_creation(creation: Creation) -> dict[str, object]:
 
     Errors:
         InvalidArgumentException: a value that cannot be used; the text names it.
-        UnsupportedException: a lifecycle that needs saved memory.
     """
     body: dict[str, object] = {
         "templateID": creation.template or DEFAULT_TEMPLATE,
@@ -98,7 +98,7 @@ def render_creation(creation: Creation) -> dict[str, object]:
         body["volumeMounts"] = render_mounts(creation.volume_mounts)
     if creation.network:
         body["network"] = _render_network(creation.network)
-    _check_lifecycle(creation.lifecycle)
+    body |= render_lifecycle(creation.lifecycle)
     if extension := _render_extension(creation):
         body["tupper"] = extension
     return body
@@ -197,19 +197,6 @@ def _addresses(value: object, rules: Mapping[str, object]) -> list[object]:
     if callable(value):  # E2B lets a function choose the addresses
         value = value(SandboxNetworkSelectorContext(ALL_TRAFFIC, rules))
     return list(cast("Iterable[object]", value))
-
-
-def _check_lifecycle(lifecycle: Mapping[str, object] | None) -> None:
-    if not lifecycle:
-        return
-    ends = lifecycle.get("on_timeout", "kill")
-    long_form = as_object(ends)
-    action = ends if long_form is None else long_form.get("action")
-    if action != "kill" or lifecycle.get("auto_resume"):
-        raise UnsupportedException(
-            f"lifecycle: {action!r} is not supported: no backend here saves memory yet",
-            hint="use on_timeout='kill'",
-        )
 
 
 def parse_mib(name: str, value: int | str) -> int:

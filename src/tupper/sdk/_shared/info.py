@@ -25,6 +25,7 @@ from tupper.sdk._shared.types import (
     SandboxMetrics,
     SandboxQuery,
     SandboxState,
+    SnapshotInfo,
     WriteInfo,
 )
 
@@ -104,6 +105,7 @@ def parse_info(value: object) -> SandboxInfo:
         allow_internet_access=_optional_flag(fields, "allowInternetAccess"),
         network=as_object(fields.get("network")),
         lifecycle=_parse_lifecycle(fields.get("lifecycle")),
+        envd_unresponsive_at_pause=_optional_flag(fields, "envdUnresponsiveAtPause"),
         backend=ours.text("backend"),
         isolation=ours.text("isolation"),
         mechanism=ours.text("mechanism"),
@@ -139,6 +141,20 @@ def _parse_lifecycle(value: object) -> SandboxInfoLifecycle | None:
         "on_timeout": "pause" if ends == "pause" else "kill",
         "auto_resume": fields.flag("autoResume"),
     }
+
+
+def parse_snapshot(value: object) -> SnapshotInfo:
+    """The answer of create_snapshot."""
+    fields = _fields(value, "snapshot")
+    return SnapshotInfo(fields.text("snapshotID"), list(fields.texts("names")))
+
+
+def parse_snapshots(value: object) -> list[SnapshotInfo]:
+    """The answer of list_snapshots."""
+    items = as_list(value)
+    if items is None:
+        raise ProtocolException("the server's list of snapshots is not an array")
+    return [parse_snapshot(item) for item in items]
 
 
 def parse_infos(value: object) -> list[SandboxInfo]:

@@ -238,7 +238,11 @@ class SandboxInfoLifecycle(TypedDict):
 
 
 class SandboxLifecycle(TypedDict):
-    """What shall happen when a sandbox's time is over. Only ``kill`` works so far."""
+    """What shall happen when a sandbox's time is over.
+
+    ``on_timeout`` is ``kill``, ``pause`` or ``{"action": "pause", "mode": "full"|"filesystem"}``;
+    with ``auto_resume`` a request to a port of the paused sandbox resumes it.
+    """
 
     on_timeout: Literal["pause", "kill"] | dict[str, object]
     auto_resume: NotRequired[bool]

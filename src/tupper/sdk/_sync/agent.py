@@ -95,6 +95,11 @@ class Agent:
         try:
             return http.call(ask, body, limit=UNARY_MAX)
         except LinkError as error:
+            if not self.may_repeat(error):
+                raise self.explain(error) from error
+        try:
+            return http.call(ask, body, limit=UNARY_MAX)
+        except LinkError as error:
             raise self.explain(error) from error
 
     def stream(
@@ -112,7 +117,7 @@ class Agent:
             LinkError: the connection failed; the caller decides whether to attach again.
         """
         sent = {"Content-Type": connect.CONTENT_TYPE_STREAM, connect.VERSION_HEADER: "1", **headers}
-        reply = (self.http()).open(Ask("POST", route, {}, sent, silence_s), message)
+        reply = self.open(Ask("POST", route, {}, sent, silence_s), message)
         if reply.status == 200:
             return reply
         try:
@@ -120,6 +125,22 @@ class Agent:
         finally:
             reply.close()
         raise errors.from_connect(parse_failure(reply.status, body))
+
+    def open(self, ask: Ask, body: Body = None) -> Reply:
+        """Send a request and return when the head of the answer is there.
+
+        While its sandbox is being saved nobody listens; then the request, none of which was sent,
+        is made again.
+
+        Errors:
+            LinkError: the connection failed.
+        """
+        try:
+            return (self.http()).open(ask, body)
+        except LinkError as error:
+            if not self.may_repeat(error):
+                raise
+        return (self.http()).open(ask, body)
 
     def is_healthy(self) -> bool:
         """Whether the agent answers now.
@@ -131,10 +152,34 @@ class Agent:
         answer = (self.http()).call(ask)
         return answer.status < 300
 
+    def is_well(self) -> bool:
+        """Whether the agent answers; waits while its sandbox is being saved.
+
+        Errors:
+            LinkError: it could not be asked.
+        """
+        try:
+            return self.is_healthy()
+        except LinkError as error:
+            if error.trouble is Trouble.SILENT:
+                raise
+            if not self._control.is_there(self.grant.sandbox_id):
+                raise
+        return self.is_healthy()
+
+    def may_repeat(self, error: LinkError) -> bool:
+        """Whether a request never got to the agent, and would now."""
+        if error.trouble is not Trouble.REFUSED:
+            return False
+        try:
+            return self.is_well()
+        except LinkError:
+            return False
+
     def explain(self, error: LinkError) -> TupperError:
         """The exception for a failed connection, after asking whoever may know more."""
         try:
-            healthy = self.is_healthy()
+            healthy = self.is_well()
         except LinkError as second:
             return self._control.explain(self.grant.sandbox_id, second.trouble)
         if not healthy:

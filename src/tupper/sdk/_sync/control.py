@@ -30,6 +30,7 @@ from tupper.sdk._shared.types import SandboxInfo, SandboxState
 
 PROTOCOL = 1
 _PROBE_TIMEOUT_S = 5.0
+_RESUME_TIMEOUT_S = 120.0
 _RETRY_MAX_S = 10.0
 # Address file → its inode and time, of the background processes that have been compared and have
 # nothing left to build. A new process writes a new file.
@@ -199,6 +200,23 @@ class Control:
         )
         return parse_info(decode(answer))
 
+    def is_there(self, sandbox_id: str) -> bool:
+        """Whether a sandbox runs and its agent answers; waits while it is being saved.
+
+        One that is paused and wants to be resumed by its use is resumed.
+        """
+        try:
+            info = self.get_info(sandbox_id)
+            if info.state is SandboxState.PAUSED and info.lifecycle:
+                if not info.lifecycle["auto_resume"]:
+                    return False
+                path = sandbox_path(sandbox_id, "/connect", version="/v2")
+                self.call("POST", path, body={"tupper": {}}, timeout_s=_RESUME_TIMEOUT_S)
+                return True
+        except TupperError:
+            return False
+        return info.state is SandboxState.RUNNING and info.health == "ok"
+
     def explain(self, sandbox_id: str, trouble: Trouble) -> TupperError:
         """The exception for a sandbox whose agent cannot be talked to any more.
 
@@ -215,6 +233,10 @@ class Control:
                 return errors.SandboxUnreachableException(
                     f"{errors.UNREACHABLE}, and neither does the server: {error.message}"
                 )
+            if info.state is SandboxState.PAUSED:
+                hint = "Sandbox.connect(…) resumes it"
+                text = f"{errors.GONE}: {sandbox_id} (paused)"
+                return errors.SandboxNotRunningException(text, hint=hint)
             if info.state is SandboxState.ENDED or info.end_reason:
                 return errors.SandboxNotRunningException(describe_end(info))
             if trouble is Trouble.SILENT or info.health != "ok":
@@ -235,6 +257,13 @@ def sandbox_path(sandbox_id: str, tail: str = "", *, version: str = "") -> str:
     if not sandbox_id:
         raise errors.InvalidArgumentException("the sandbox id is empty")
     return f"{version}/sandboxes/{quote(sandbox_id, safe='')}{tail}"
+
+
+def template_path(template_id: str) -> str:
+    """The route of one template, or of a snapshot, which E2B has among them."""
+    if not template_id:
+        raise errors.InvalidArgumentException("the id is empty")
+    return f"/templates/{quote(template_id, safe='')}"
 
 
 def decode(answer: Answer, *, strict: bool = True) -> object:

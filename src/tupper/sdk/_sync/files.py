@@ -165,9 +165,8 @@ class FileCalls:
         return data.decode("utf-8", "replace") if format == "text" else data
 
     def _open_read(self, ask: Ask) -> FileStreamReader:
-        http = self._agent.http()
         try:
-            reply = http.open(ask)
+            reply = self._agent.open(ask)
             if reply.status not in (200, 204):
                 try:
                     body = reply.read_all(1 << 20)
@@ -217,9 +216,8 @@ class FileCalls:
 
     def _transfer(self, ask: Ask, body: Body) -> Answer:
         """Send a body of any size; the time limit is one of silence, not of the whole."""
-        http = self._agent.http()
         try:
-            reply = http.open(ask, body)
+            reply = self._agent.open(ask, body)
             try:
                 answer = Answer(reply.status, reply.headers, reply.read_all(1 << 20))
             finally:

@@ -244,7 +244,7 @@ class ProcessStream:
         if self._progress.fruitless > _ATTEMPTS:
             raise self._agent.explain(error)
         try:
-            healthy = self._agent.is_healthy()
+            healthy = self._agent.is_well()
         except LinkError:
             healthy = False
         if not healthy:

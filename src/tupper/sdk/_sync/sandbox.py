@@ -45,9 +45,11 @@ from tupper.sdk._shared.types import (
     SnapshotMode,
     VolumeSpec,
 )
+from tupper.sdk._sync import copies
 from tupper.sdk._sync.agent import Agent
 from tupper.sdk._sync.code import CodeRunner
 from tupper.sdk._sync.control import Control, decode, sandbox_path
+from tupper.sdk._sync.copies import SnapshotPaginator
 from tupper.sdk._sync.git import Git
 from tupper.sdk._sync.paginator import SandboxPaginator
 
@@ -128,6 +130,65 @@ def _get_metrics_by_id(
         return _get_metrics(control, sandbox_id, start, end)
     finally:
         control.close()
+
+
+def _pause_by_id(
+    cls: type[Sandbox],
+    sandbox_id: str,
+    keep_memory: bool | None = None,
+    *,
+    mode: SnapshotMode | None = None,
+    strict: bool = False,
+    **opts: Unpack[ApiParams],
+) -> bool:
+    """Lay a sandbox on disk. Returns False if it was paused already."""
+    control = Control(find_target(opts))
+    try:
+        return copies.pause(control, sandbox_id, keep_memory, mode, strict=strict)
+    finally:
+        control.close()
+
+
+def _create_snapshot_by_id(
+    cls: type[Sandbox],
+    sandbox_id: str,
+    name: str | None = None,
+    *,
+    mode: SnapshotMode | None = None,
+    **opts: Unpack[ApiParams],
+) -> SnapshotInfo:
+    """Save a sandbox, which goes on."""
+    control = Control(find_target(opts))
+    try:
+        return copies.create_snapshot(control, sandbox_id, name, mode)
+    finally:
+        control.close()
+
+
+def _list_snapshots_of_all(
+    cls: type[Sandbox],
+    sandbox_id: str | None = None,
+    limit: int | None = None,
+    next_token: str | None = None,
+    name: str | None = None,
+    **opts: Unpack[ApiParams],
+) -> SnapshotPaginator:
+    """All snapshots, or those of a sandbox, page by page."""
+    return SnapshotPaginator(sandbox_id, name, limit, next_token, **opts)
+
+
+def _fork_by_id(
+    cls: type[Sandbox],
+    sandbox_id: str,
+    timeout: float | None = None,
+    count: int | None = None,
+    logger: logging.Logger | None = None,
+    **opts: Unpack[ApiParams],
+) -> list[Sandbox | Exception]:
+    """Start copies of a sandbox, which goes on."""
+    control = Control(find_target(opts))
+    made = copies.fork(control, sandbox_id, timeout, count)
+    return [one if isinstance(one, Exception) else cls(control, one) for one in made]
 
 
 def _announce_build(control: Control, body: Mapping[str, object]) -> None:
@@ -243,7 +304,8 @@ class Sandbox(CodeRunner):
                 anybody may reach its ports (``allow_public_traffic``), as which host they are
                 called (``mask_request_host``) and which of them speak TLS (``https_ports``).
             iam: not here.
-            lifecycle: only ``{"on_timeout": "kill"}`` so far.
+            lifecycle: ``{"on_timeout": "pause", "auto_resume": True}`` pauses it when its time is
+                over, and resumes it when somebody uses one of its ports.
             volume_mounts: path inside → a volume, or its name; see :class:`Volume`.
             logger: exists for compatibility.
             idempotency_key: a second create with the same key gives the same sandbox.
@@ -550,37 +612,90 @@ class Sandbox(CodeRunner):
                 raise
             log.problem("sandbox.kill_failed", sandbox=self.sandbox_id, error=str(failure))
 
-    # --- what E2B has and this host cannot do yet: the reason, not an AttributeError --------------
-
-    def pause(
-        self, keep_memory: bool | None = None, *, mode: SnapshotMode | None = None, **opts: object
+    def _pause_own(
+        self,
+        keep_memory: bool | None = None,
+        *,
+        mode: SnapshotMode | None = None,
+        strict: bool = False,
+        **opts: Unpack[ApiParams],
     ) -> bool:
-        """Not here yet."""
-        unsupported("pause")
+        """Lay it on disk: memory, processes and files, or with ``mode="filesystem"`` files only.
 
+        It then takes no processor and no memory, outlives restarts of everything, and its time
+        stands still. ``connect`` resumes it.
+
+        Returns:
+            False if it was paused already.
+
+        Errors:
+            SandboxNotFoundException: it has ended.
+            UnsupportedException: its backend cannot save.
+        """
+        return copies.pause(self._control, self.sandbox_id, keep_memory, mode, strict=strict)
+
+    pause = Both(_pause_by_id, _pause_own)
     beta_pause = pause
 
-    def create_snapshot(
-        self, name: str | None = None, *, mode: SnapshotMode | None = None, **opts: object
+    def _create_snapshot_own(
+        self,
+        name: str | None = None,
+        *,
+        mode: SnapshotMode | None = None,
+        **opts: Unpack[ApiParams],
     ) -> SnapshotInfo:
-        """Not here yet."""
-        unsupported("create_snapshot")
+        """Save it as something that others can be started from: ``create(info.snapshot_id)``.
+
+        It goes on, and what runs in it does not notice. A name, also ``name:tag``, can be used in
+        place of the id; it goes over from an older snapshot.
+        """
+        return copies.create_snapshot(self._control, self.sandbox_id, name, mode)
+
+    create_snapshot = Both(_create_snapshot_by_id, _create_snapshot_own)
+
+    def _list_snapshots_own(
+        self,
+        limit: int | None = None,
+        next_token: str | None = None,
+        name: str | None = None,
+        **opts: Unpack[ApiParams],
+    ) -> SnapshotPaginator:
+        """Its snapshots, page by page."""
+        return SnapshotPaginator(
+            self.sandbox_id, name, limit, next_token, control=self._control, **opts
+        )
+
+    list_snapshots = Both(_list_snapshots_of_all, _list_snapshots_own)
 
     @classmethod
-    def delete_snapshot(cls, snapshot_id: str, **opts: object) -> bool:
-        """Not here yet."""
-        unsupported("delete_snapshot")
+    def delete_snapshot(cls, snapshot_id: str, **opts: Unpack[ApiParams]) -> bool:
+        """Remove a snapshot; what was started from it goes on. Returns False if there is none."""
+        control = Control(find_target(opts))
+        try:
+            return copies.delete_snapshot(control, snapshot_id)
+        finally:
+            control.close()
 
-    @classmethod
-    def list_snapshots(cls, *args: object, **opts: object) -> NoReturn:
-        """Not here yet."""
-        unsupported("list_snapshots")
+    def _fork_own(
+        self, timeout: float | None = None, count: int | None = None, **opts: Unpack[ApiParams]
+    ) -> builtins.list[Sandbox | Exception]:
+        """Start copies of it, each with its memory, processes and files as they are now.
 
-    def fork(
-        self, timeout: int | None = None, count: int | None = None, **opts: object
-    ) -> NoReturn:
-        """Not here yet."""
-        unsupported("fork")
+        It goes on. Each copy has an id, a token and a network of its own, and lives for
+        ``timeout`` seconds.
+
+        Returns:
+            For each copy a sandbox, or why it could not be started.
+        """
+        made = copies.fork(self._control, self.sandbox_id, timeout, count)
+        return [
+            one if isinstance(one, Exception) else self.__class__(self._control, one)
+            for one in made
+        ]
+
+    fork = Both(_fork_by_id, _fork_own)
+
+    # --- what E2B has and this host cannot do yet: the reason, not an AttributeError --------------
 
     def get_mcp_url(self) -> str:
         """Not here yet."""
@@ -591,7 +706,7 @@ class Sandbox(CodeRunner):
         unsupported("get_mcp_token", "there is no MCP gateway in sandboxes here")
 
 
-def unsupported(operation: str, reason: str = "no backend here saves memory yet") -> NoReturn:
+def unsupported(operation: str, reason: str) -> NoReturn:
     """Say that something of E2B's does not exist here."""
     raise errors.UnsupportedException(f"{operation} is not supported: {reason}")
 
@@ -609,7 +724,7 @@ def _connect(control: Control, sandbox_id: str, timeout: float | None) -> Grant:
     try:
         answer = control.call("POST", path, body=body)
     except errors.NotFoundException as error:
-        raise _not_found(error, sandbox_id) from error
+        raise errors.sandbox_not_found(error, sandbox_id) from error
     return parse_grant(decode(answer))
 
 
@@ -626,7 +741,7 @@ def _set_timeout(control: Control, sandbox_id: str, timeout: float) -> None:
     try:
         control.call("POST", sandbox_path(sandbox_id, "/timeout"), body=body)
     except errors.NotFoundException as error:
-        raise _not_found(error, sandbox_id) from error
+        raise errors.sandbox_not_found(error, sandbox_id) from error
 
 
 def _update_network(control: Control, sandbox_id: str, network: Mapping[str, object]) -> None:
@@ -635,14 +750,14 @@ def _update_network(control: Control, sandbox_id: str, network: Mapping[str, obj
             "PUT", sandbox_path(sandbox_id, "/network"), body=render_network_change(network)
         )
     except errors.NotFoundException as error:
-        raise _not_found(error, sandbox_id) from error
+        raise errors.sandbox_not_found(error, sandbox_id) from error
 
 
 def _get_info(control: Control, sandbox_id: str) -> SandboxInfo:
     try:
         return control.get_info(sandbox_id)
     except errors.NotFoundException as error:
-        raise _not_found(error, sandbox_id) from error
+        raise errors.sandbox_not_found(error, sandbox_id) from error
 
 
 def _get_metrics(
@@ -653,13 +768,5 @@ def _get_metrics(
     try:
         answer = control.call("GET", sandbox_path(sandbox_id, "/metrics"), query=query)
     except errors.NotFoundException as error:
-        raise _not_found(error, sandbox_id) from error
+        raise errors.sandbox_not_found(error, sandbox_id) from error
     return parse_metrics(decode(answer))
-
-
-def _not_found(error: errors.NotFoundException, sandbox_id: str) -> errors.SandboxNotFoundException:
-    if isinstance(error, errors.SandboxNotFoundException):
-        return error
-    return errors.SandboxNotFoundException(
-        error.message or f"no sandbox {sandbox_id}", status_code=404, hint=error.hint
-    )

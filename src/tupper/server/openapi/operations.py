@@ -96,13 +96,44 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         "post", "/sandboxes/{id}/connect", "Sandboxes",
-        "How to reach it; its end may move back, never forward. `timeout` is needed.",
-        {200: Reply(ref("Sandbox"))}, ("Connect",),
+        "How to reach it; its end may move back, never forward. `timeout` is needed. A paused one "
+        "is resumed, which is 201.",
+        {200: Reply(ref("Sandbox")), 201: Reply(ref("Sandbox"))}, ("Connect",),
     ),
     Operation(
         "post", "/v2/sandboxes/{id}/connect", "Sandboxes",
         "The same; `timeout` is 300 seconds if not given.",
-        {200: Reply(ref("Sandbox"))}, ("Connect",),
+        {200: Reply(ref("Sandbox")), 201: Reply(ref("Sandbox"))}, ("Connect",),
+    ),
+    Operation(
+        "post", "/sandboxes/{id}/pause", "Pauses, snapshots, forks",
+        "Lay it on disk; 409 if it is paused already.", NOTHING, ("Pause",),
+    ),
+    Operation(
+        "post", "/sandboxes/{id}/resume", "Pauses, snapshots, forks",
+        "Let a paused one go on; 409 if it runs. `connect` does so too.",
+        {201: Reply(ref("Sandbox"))}, ("Resume",),
+    ),
+    Operation(
+        "post", "/sandboxes/{id}/fork", "Pauses, snapshots, forks",
+        "Start copies of a running one; for each a sandbox or an error.",
+        {201: Reply(several(ref("Fork")))}, ("NewForks",),
+    ),
+    Operation(
+        "post", "/sandboxes/{id}/snapshots", "Pauses, snapshots, forks",
+        "Save a running one, which goes on; sandboxes start from it as from a template.",
+        {201: Reply(ref("Snapshot"))}, ("NewSnapshot",),
+    ),
+    Operation(
+        "get", "/snapshots", "Pauses, snapshots, forks",
+        "Snapshots page by page. `DELETE /templates/{id}` removes one.",
+        {200: Reply(several(ref("Snapshot")))},
+        query=(
+            Query("sandboxID", TEXT, "made from this sandbox"),
+            Query("name", TEXT, "id or name, perhaps with `:tag`"),
+            Query("limit", {"type": "integer", "minimum": 1, "maximum": 100}),
+            Query("nextToken", TEXT, "of the page before"),
+        ),
     ),
     Operation(
         "put", "/sandboxes/{id}/network", "Sandboxes",

@@ -185,7 +185,11 @@ SHAPES: Mapping[str, Schema] = {
         allowInternetAccess=optional(FLAG),
         domain=optional(TEXT),
         network={"type": "object"},
-        lifecycle={"type": "object"},
+        lifecycle=record(
+            "autoResume onTimeout", autoResume=FLAG, onTimeout={"enum": ["kill", "pause"]}
+        ),
+        pauseMode={"enum": ["full", "filesystem"]},
+        envdUnresponsiveAtPause=FLAG,
         tupper=ref("State"),
     ),
     "State": record(
@@ -205,12 +209,41 @@ SHAPES: Mapping[str, Schema] = {
         ports=said(TEXTS, "port inside → address on the host"),
         endReason=optional(TEXT),
         endDetail=TEXT,
+        pausedAt=optional(NUMBER),
+        savedBytes=optional(WHOLE),
         health={"enum": ["ok", "unreachable"]},
     ),
     "Timeout": record(
         "timeout", timeout=said({"type": ["number", "null"]}, "seconds from now; 0 is now")
     ),
     "Connect": record("", timeout=said(SECONDS, "it lives at least this many seconds from now")),
+    "Pause": record(
+        "",
+        memory=said(FLAG, "processes and memory too, not only files; true if not given"),
+        requireHealthyGuest=said(FLAG, "refuse when its agent does not answer; always so here"),
+    ),
+    "Resume": record("", timeout=said(SECONDS, "it lives this long; as at create if not given")),
+    "NewForks": record(
+        "",
+        timeout=said(SECONDS, "they live this long; 300 if not given"),
+        count={"type": "integer", "minimum": 1, "maximum": 100},
+    ),
+    "Fork": record("", sandbox=ref("Sandbox"), error=ref("Error")),
+    "NewSnapshot": record("", name=said(TEXT, "NAME or NAME:TAG"), memory=FLAG),
+    "Snapshot": record(
+        "snapshotID names",
+        snapshotID=TEXT,
+        names=several(TEXT),
+        tupper=record(
+            "sandboxID createdAt sizeBytes backend version memory",
+            sandboxID=TEXT,
+            createdAt=TIME,
+            sizeBytes=WHOLE,
+            backend=TEXT,
+            version=TEXT,
+            memory=FLAG,
+        ),
+    ),
     "Refresh": record("", duration=said(NUMBER, "it lives at least this many seconds from now")),
     "Command": record(
         "command",
