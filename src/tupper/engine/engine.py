@@ -22,7 +22,6 @@ from tupper.core.errors import (
     OutOfDisk,
     SandboxNotFound,
     TupperError,
-    Unsupported,
 )
 from tupper.core.ids import is_sandbox_id, is_snapshot_id
 from tupper.core.lifecycle import EndReason, ExitReason, State
@@ -388,17 +387,20 @@ class Engine:
 
     # Changing.
 
-    async def connect(self, reference: str, timeout_s: float | None) -> SandboxRecord:
+    async def connect(
+        self, reference: str, timeout_s: float | None, *, cold: bool = False
+    ) -> SandboxRecord:
         """Attach to a sandbox; a paused one is resumed. Its end never moves forward in time.
 
         Args:
             reference: which.
             timeout_s: it shall live at least this long from now; None changes nothing, and for a
                 paused one means what was asked for at create.
+            cold: boot a paused one from its files, although its memory was saved.
         """
         check_timeout(timeout_s, self.settings)
         sandbox = self._find_ready(reference)
-        if await self._steadily(self._resume(sandbox, timeout_s)):
+        if await self._steadily(self._resume(sandbox, timeout_s, cold=cold)):
             return sandbox.record
         if timeout_s is not None:
             await self._extend(sandbox, timeout_s)
@@ -414,25 +416,23 @@ class Engine:
 
         Args:
             reference: which.
-            memory: keep processes and memory, not only files.
+            memory: it goes on where it was; else it boots from its files.
 
         Raises:
             Conflict: it is paused already.
             Unsupported: its backend cannot save.
             MachineUnreachable: its agent does not answer. It goes on.
         """
-        if not memory:
-            raise Unsupported("tupper", "a pause that keeps files only")
         sandbox = self._find_ready(reference)
-        await self._steadily(self._pause(sandbox))
+        await self._steadily(self._pause(sandbox, memory=memory))
         return sandbox.record
 
-    async def _pause(self, sandbox: Sandbox) -> None:
+    async def _pause(self, sandbox: Sandbox, *, memory: bool) -> None:
         async with sandbox.lock:
             if sandbox.is_paused:
                 raise Conflict(f"sandbox {sandbox.id} is paused already")
             self._check_alive(sandbox, sandbox.id)
-            await pause(self._context, self._watch, sandbox)
+            await pause(self._context, self._watch, sandbox, memory=memory)
 
     async def _pause_expired(self, sandbox: Sandbox, kind: Kind) -> None:
         """Pause a sandbox whose time is over, unless it was given more meanwhile."""
@@ -442,7 +442,8 @@ class Engine:
                 deadline = sandbox.record.deadline
                 is_over = deadline is not None and deadline <= time.time()
                 if sandbox.is_running and (kind == "idle" or is_over):
-                    await pause(self._context, self._watch, sandbox)
+                    memory = sandbox.record.pause_memory
+                    await pause(self._context, self._watch, sandbox, memory=memory)
 
         await self._steadily(work())
 
@@ -462,7 +463,9 @@ class Engine:
             raise Conflict(f"sandbox {sandbox.id} is running already")
         return sandbox.record
 
-    async def _resume(self, sandbox: Sandbox, timeout_s: float | None) -> bool:
+    async def _resume(
+        self, sandbox: Sandbox, timeout_s: float | None, *, cold: bool = False
+    ) -> bool:
         """Whether it was paused and runs now."""
         async with sandbox.lock:
             if not sandbox.is_paused:
@@ -470,7 +473,7 @@ class Engine:
                 return False
             check_capacity(self._context)
             life_s = sandbox.record.timeout_s if timeout_s is None else timeout_s
-            await Resumption(self._context, sandbox, life_s).run()
+            await Resumption(self._context, sandbox, life_s, cold=cold).run()
             self._watch.begin(sandbox)
             await forget_saved(self._context, sandbox)
         return True
@@ -492,16 +495,14 @@ class Engine:
         Args:
             reference: which sandbox.
             name: ``name`` or ``name:tag``; empty for none.
-            memory: keep processes and memory, not only files.
+            memory: others go on from there; else they boot from its files.
         """
-        if not memory:
-            raise Unsupported("tupper", "a snapshot that keeps files only")
         sandbox = self._find_ready(reference)
 
         async def work() -> SnapshotRecord:
             async with sandbox.lock:
                 self._check_awake(sandbox)
-                return await keep_snapshot(self._context, self._watch, sandbox, name)
+                return await keep_snapshot(self._context, self._watch, sandbox, name, memory=memory)
 
         return await self._steadily(work())
 
