@@ -22,6 +22,7 @@ NAMES = (
     "fork",
     "idle",
     "platforms",
+    "through_e2b",
     "soak",
 )
 _ON_REQUEST = frozenset({"soak"})

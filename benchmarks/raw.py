@@ -17,7 +17,9 @@ from pathlib import Path
 
 from tupper.cli import _host
 from tupper.core.backend import Rootfs
+from tupper.core.errors import ProgramFailed
 from tupper.core.paths import find_paths
+from tupper.core.process import run_sync
 from tupper.engine.assembly import recipe_dirs
 from tupper.images import Images, Templates
 
@@ -113,21 +115,14 @@ class Raw:
 
 
 def _call(command: list[str]) -> None:
-    # Files, not pipes: what runsc leaves running keeps its outputs open.
+    # Files, not pipes: what runsc leaves running keeps its outputs open. And as ours waits: the
+    # standard library's wait with a time limit looks every 50 ms only.
     with tempfile.TemporaryFile() as output:
-        code = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            timeout=_TIMEOUT_S,
-            check=False,
-        ).returncode
-        if code:
+        try:
+            run_sync(command, timeout_s=_TIMEOUT_S, env=os.environ, output=output)
+        except ProgramFailed as error:
             output.seek(0)
-            raise RuntimeError(
-                f"{' '.join(command)}: exit status {code}: {output.read()[-2000:]!r}"
-            )
+            raise RuntimeError(f"{error}: {output.read()[-2000:]!r}") from error
 
 
 def _config(rootfs: Path, args: Sequence[str]) -> dict[str, object]:

@@ -109,7 +109,8 @@ def main():
     try:
         prepare(lambda line: print(line, file=sys.stderr), quiet=False)
         with _output.progress(quiet=False) as bar:
-            _control.build_template({"name": "minimal"}, bar, log=None)
+            for name in ("minimal", "code-interpreter"):
+                _control.build_template({"name": name}, bar, log=None)
         _control.prune_images()
     except BackendUnavailable as error:
         print(f"no usable backend: {error}".replace("\n", " "))

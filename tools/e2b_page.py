@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import tupper
-from tupper.server.e2b import UNSUPPORTED
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "e2b.md"
 WAYS = ("native-sync", "native-async", "new-sync", "new-async", "old-sync", "old-async")
@@ -88,18 +87,14 @@ def _table(records: Any, rows: list[str]) -> list[str]:
 def _absent(records: Any) -> list[str]:
     there = set(tupper.__all__)
     names = [name for name in records["new-sync"][0]["names"] if name not in there]
-    routes = [route.replace("{rest:path}", "…") for route in UNSUPPORTED]
     return [
         "",
         "## What is not here",
         "",
-        "These routes answer 501 with a message. The published SDKs raise it as a",
-        "`SandboxException` and do not try again; with the changed import line such calls raise",
-        "`UnsupportedException`: " + ", ".join(f"`{route}`" for route in routes) + ".",
-        "",
-        "So do, on `create`: `lifecycle` with `pause` or `auto_resume`, `iam`, `mcp`,",
-        "`volume_mounts`, and of `network`: domains in `allow_out`, `rules`, `egress_proxy`,",
-        "`dns_servers`.",
+        "On `create` the server answers 501 with a message, which the published SDKs raise as a",
+        "`SandboxException` without another try, and with the changed import line such calls raise",
+        "`UnsupportedException`: `iam`, `mcp`, and of `network`: domains in `allow_out`, `rules`,",
+        "`egress_proxy`, `dns_servers`.",
         "",
         "Names of the newest `e2b` package that `tupper` does not have: "
         + ", ".join(f"`{name}`" for name in names)

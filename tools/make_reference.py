@@ -19,6 +19,7 @@ Written from the docstrings by `make docs`. `AsyncSandbox` has the same members 
 calls that talk to a sandbox are awaited.
 """
 _PARTS = ("commands", "files", "pty")
+_SHOWN = {"Sandbox", "AsyncSandbox", "Template", "AsyncTemplate", "TemplateBase"}
 
 
 def render() -> str:
@@ -32,13 +33,7 @@ def render() -> str:
     for name in sorted(tupper.__all__):
         value = getattr(tupper, name)
         is_value = inspect.isclass(value) and not issubclass(value, BaseException)
-        if is_value and name not in {
-            "Sandbox",
-            "AsyncSandbox",
-            "Template",
-            "AsyncTemplate",
-            "TemplateBase",
-        }:
+        if is_value and name not in _SHOWN:
             sections.append(f"### {name}\n\n{_doc(value)}\n")
     sections.append("## Exceptions\n")
     for name in sorted(tupper.__all__):

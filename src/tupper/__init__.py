@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from tupper.sdk._async.git import AsyncGit as AsyncGit
     from tupper.sdk._async.paginator import AsyncSandboxPaginator as AsyncSandboxPaginator
     from tupper.sdk._async.sandbox import AsyncSandbox as AsyncSandbox
+    from tupper.sdk._async.secret import AsyncSecret as AsyncSecret
+    from tupper.sdk._async.secret import AsyncSecretPaginator as AsyncSecretPaginator
     from tupper.sdk._async.template import AsyncTemplate as AsyncTemplate
+    from tupper.sdk._async.volume import AsyncVolume as AsyncVolume
     from tupper.sdk._faces_async import AsyncCommandInputHandle as AsyncCommandInputHandle
     from tupper.sdk._handles_async import (
         AsyncCommandHandle as AsyncCommandHandle,
@@ -81,6 +84,8 @@ if TYPE_CHECKING:
     from tupper.sdk._shared.errors import (
         SandboxUnreachableException as SandboxUnreachableException,
     )
+    from tupper.sdk._shared.errors import SecretException as SecretException
+    from tupper.sdk._shared.errors import SecretNotFoundException as SecretNotFoundException
     from tupper.sdk._shared.errors import (
         ServiceBusyException as ServiceBusyException,
     )
@@ -96,6 +101,9 @@ if TYPE_CHECKING:
     from tupper.sdk._shared.errors import (
         UnsupportedException as UnsupportedException,
     )
+    from tupper.sdk._shared.errors import VolumeException as VolumeException
+    from tupper.sdk._shared.errors import VolumeNotFoundException as VolumeNotFoundException
+    from tupper.sdk._shared.errors import VolumePathNotFoundException as VolumePathNotFoundException
     from tupper.sdk._shared.git import GitBranches as GitBranches
     from tupper.sdk._shared.git import GitFileStatus as GitFileStatus
     from tupper.sdk._shared.git import GitResetMode as GitResetMode
@@ -106,6 +114,7 @@ if TYPE_CHECKING:
     from tupper.sdk._shared.ready import wait_for_process as wait_for_process
     from tupper.sdk._shared.ready import wait_for_timeout as wait_for_timeout
     from tupper.sdk._shared.ready import wait_for_url as wait_for_url
+    from tupper.sdk._shared.secret import SecretInfo as SecretInfo
     from tupper.sdk._shared.signature import Signature as Signature
     from tupper.sdk._shared.signature import get_signature as get_signature
     from tupper.sdk._shared.template import BuildInfo as BuildInfo
@@ -222,12 +231,20 @@ if TYPE_CHECKING:
     from tupper.sdk._shared.types import (
         WriteInfo as WriteInfo,
     )
+    from tupper.sdk._shared.volume import VolumeAndToken as VolumeAndToken
+    from tupper.sdk._shared.volume import VolumeApiParams as VolumeApiParams
+    from tupper.sdk._shared.volume import VolumeEntryStat as VolumeEntryStat
+    from tupper.sdk._shared.volume import VolumeFileType as VolumeFileType
+    from tupper.sdk._shared.volume import VolumeInfo as VolumeInfo
     from tupper.sdk._sync.copies import SnapshotPaginator as SnapshotPaginator
     from tupper.sdk._sync.files import FileStreamReader as FileStreamReader
     from tupper.sdk._sync.git import Git as Git
     from tupper.sdk._sync.paginator import SandboxPaginator as SandboxPaginator
     from tupper.sdk._sync.sandbox import Sandbox as Sandbox
+    from tupper.sdk._sync.secret import Secret as Secret
+    from tupper.sdk._sync.secret import SecretPaginator as SecretPaginator
     from tupper.sdk._sync.template import Template as Template
+    from tupper.sdk._sync.volume import Volume as Volume
 
 __version__ = "0.1.0"
 
@@ -240,8 +257,11 @@ __all__ = [
     "AsyncGit",
     "AsyncSandbox",
     "AsyncSandboxPaginator",
+    "AsyncSecret",
+    "AsyncSecretPaginator",
     "AsyncSnapshotPaginator",
     "AsyncTemplate",
+    "AsyncVolume",
     "AsyncWatchHandle",
     "AsyncWriteData",
     "AsyncWriteEntry",
@@ -304,6 +324,11 @@ __all__ = [
     "SandboxQuery",
     "SandboxState",
     "SandboxUnreachableException",
+    "Secret",
+    "SecretException",
+    "SecretInfo",
+    "SecretNotFoundException",
+    "SecretPaginator",
     "ServiceBusyException",
     "Signature",
     "SnapshotInfo",
@@ -324,6 +349,15 @@ __all__ = [
     "UnavailableException",
     "UnsupportedException",
     "Username",
+    "Volume",
+    "VolumeAndToken",
+    "VolumeApiParams",
+    "VolumeEntryStat",
+    "VolumeException",
+    "VolumeFileType",
+    "VolumeInfo",
+    "VolumeNotFoundException",
+    "VolumePathNotFoundException",
     "WatchHandle",
     "WriteData",
     "WriteEntry",
@@ -347,8 +381,11 @@ _HOMES = {
     "AsyncGit": "tupper.sdk._async.git",
     "AsyncSandbox": "tupper.sdk._async.sandbox",
     "AsyncSandboxPaginator": "tupper.sdk._async.paginator",
+    "AsyncSecret": "tupper.sdk._async.secret",
+    "AsyncSecretPaginator": "tupper.sdk._async.secret",
     "AsyncSnapshotPaginator": "tupper.sdk._async.copies",
     "AsyncTemplate": "tupper.sdk._async.template",
+    "AsyncVolume": "tupper.sdk._async.volume",
     "AsyncWatchHandle": "tupper.sdk._handles_async",
     "AsyncWriteData": "tupper.sdk._shared.types",
     "AsyncWriteEntry": "tupper.sdk._shared.types",
@@ -411,6 +448,11 @@ _HOMES = {
     "SandboxQuery": "tupper.sdk._shared.types",
     "SandboxState": "tupper.sdk._shared.types",
     "SandboxUnreachableException": "tupper.sdk._shared.errors",
+    "Secret": "tupper.sdk._sync.secret",
+    "SecretException": "tupper.sdk._shared.errors",
+    "SecretInfo": "tupper.sdk._shared.secret",
+    "SecretNotFoundException": "tupper.sdk._shared.errors",
+    "SecretPaginator": "tupper.sdk._sync.secret",
     "ServiceBusyException": "tupper.sdk._shared.errors",
     "Signature": "tupper.sdk._shared.signature",
     "SnapshotInfo": "tupper.sdk._shared.types",
@@ -431,6 +473,15 @@ _HOMES = {
     "UnavailableException": "tupper.sdk._shared.errors",
     "UnsupportedException": "tupper.sdk._shared.errors",
     "Username": "tupper.sdk._shared.types",
+    "Volume": "tupper.sdk._sync.volume",
+    "VolumeAndToken": "tupper.sdk._shared.volume",
+    "VolumeApiParams": "tupper.sdk._shared.volume",
+    "VolumeEntryStat": "tupper.sdk._shared.volume",
+    "VolumeException": "tupper.sdk._shared.errors",
+    "VolumeFileType": "tupper.sdk._shared.volume",
+    "VolumeInfo": "tupper.sdk._shared.volume",
+    "VolumeNotFoundException": "tupper.sdk._shared.errors",
+    "VolumePathNotFoundException": "tupper.sdk._shared.errors",
     "WatchHandle": "tupper.sdk._handles_sync",
     "WriteData": "tupper.sdk._shared.types",
     "WriteEntry": "tupper.sdk._shared.types",

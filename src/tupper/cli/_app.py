@@ -65,6 +65,7 @@ VERBS: Mapping[str, Verb] = {
         ("kill", "kill", "kill", "End sandboxes."),
         ("image", "image", "image", "Pull, list and remove images."),
         ("template", "template", "template", "Build, list and remove templates."),
+        ("volume", "volume", "volume", "Make, list and remove volumes."),
         ("serve", "serve", "serve", "Serve the API in the foreground, also over TCP."),
         ("key", "key", "key", "Make, list and remove API keys for clients over TCP."),
         ("config", "config", "config", "Show the configuration and where it comes from."),

@@ -78,6 +78,16 @@ def read_mount(value: str) -> Mount:
     return Mount(host, guest, read_only=mode == "ro")
 
 
+def read_volume(value: str) -> tuple[str, str]:
+    """``NAME:GUEST`` as (path inside, name)."""
+    name, colon, guest = value.partition(":")
+    if not (name and colon and guest.startswith("/")):
+        raise click.BadParameter(
+            f"{value!r} is not of the form NAME:GUEST, GUEST absolute", param_hint="--volume"
+        )
+    return guest, name
+
+
 def read_port(value: str) -> tuple[int, int]:
     """``[HOST:]GUEST`` as (guest, host); host 0 means any free one."""
     host, _, guest = value.rpartition(":")
@@ -118,6 +128,13 @@ def creation_options(function: F) -> F:
                 multiple=True,
                 metavar="HOST:GUEST[:ro]",
                 help="A directory of this host; repeatable.",
+            ),
+            click.option(
+                "--volume",
+                "volumes",
+                multiple=True,
+                metavar="NAME:GUEST",
+                help="A volume, see tupper volume; repeatable.",
             ),
             click.option(
                 "-p",
@@ -209,6 +226,11 @@ def creation_arguments(options: dict[str, object]) -> dict[str, object]:
         arguments["mounts"] = [
             read_mount(str(value)) for value in cast("tuple[object, ...]", mounts)
         ]
+    volumes = options.get("volumes")
+    if isinstance(volumes, tuple) and volumes:
+        arguments["volume_mounts"] = dict(
+            read_volume(str(value)) for value in cast("tuple[object, ...]", volumes)
+        )
     if isinstance(ports, tuple) and ports:
         arguments["ports"] = dict(
             read_port(str(value)) for value in cast("tuple[object, ...]", ports)

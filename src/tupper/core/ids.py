@@ -15,6 +15,11 @@ def new_sandbox_id() -> str:
     return "i" + "".join(secrets.choice(_ALPHABET) for _ in range(20))
 
 
+def new_volume_id() -> str:
+    """``v`` and 20 lower-case letters or digits."""
+    return "v" + new_sandbox_id()[1:]
+
+
 def is_sandbox_id(text: str) -> bool:
     """Whether the text has the form of a sandbox id."""
     return _SANDBOX_ID.fullmatch(text) is not None

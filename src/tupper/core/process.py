@@ -14,10 +14,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import select
 import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
@@ -228,7 +230,10 @@ def run_sync(
         raise _not_found(argv, error) from error
     with process:
         try:
-            out, err = process.communicate(stdin, timeout=timeout_s)
+            deadline = time.monotonic() + timeout_s
+            if stdin is None and output is not None:
+                _wait_unpolled(process, timeout_s)
+            out, err = process.communicate(stdin, timeout=max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired as error:
             _signal_group(process.pid, signal.SIGKILL)
             process.communicate()
@@ -240,6 +245,26 @@ def run_sync(
     if check and process.returncode:
         raise failure(argv, process.returncode, err or out)
     return Completed(process.returncode, out[-OUTPUT_LIMIT:], err[-OUTPUT_LIMIT:])
+
+
+def _wait_unpolled(process: subprocess.Popen[bytes], timeout_s: float) -> None:
+    """Wait until a process has ended, or for so long.
+
+    ``Popen.wait`` with a time limit looks again after 0.5, 1, 2, … 50 ms, so a program that takes
+    120 ms seems to take 163. Where there are pidfds the kernel tells.
+    """
+    if sys.platform != "linux":
+        return
+    try:
+        fd = os.pidfd_open(process.pid)
+    except OSError:
+        return
+    try:
+        ended = select.poll()
+        ended.register(fd, select.POLLIN)
+        ended.poll(timeout_s * 1000)
+    finally:
+        os.close(fd)
 
 
 def spawn_detached(

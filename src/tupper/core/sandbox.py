@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from tupper.core.backend import AgentAddress, Isolation, MachineRecord, Mount
 from tupper.core.lifecycle import EndReason, OnTimeout, State
 from tupper.core.snapshot import Saved
+from tupper.core.volume import VolumeMount
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ class CreateRequest:
         allow_out, deny_out: more rules, CIDRs.
         allow_host_ports: ports of the host's loopback that the guest may reach.
         ingress: how its ports are reached through the edge.
+        volumes: volumes to be seen inside.
         backend_options: checked by the backend.
         owner_pid, owner_start_ticks: the process that the sandbox is bound to; 0 for none.
         on_timeout: what happens when its time is over.
@@ -100,6 +102,7 @@ class CreateRequest:
     deny_out: tuple[str, ...] = ()
     allow_host_ports: tuple[int, ...] = ()
     ingress: Ingress = field(default_factory=Ingress)
+    volumes: tuple[VolumeMount, ...] = ()
     backend_options: Mapping[str, object] = field(default_factory=dict[str, object])
     owner_pid: int = 0
     owner_start_ticks: int = 0
@@ -127,7 +130,8 @@ class SandboxRecord:
         timeout_s: as asked for at create.
         idle_timeout_s: None for never.
         cpus, memory_mib, disk_mib, pids: its limits.
-        mounts: host directories.
+        mounts: host directories, those of its volumes included.
+        volumes: which of the mounts are volumes.
         ports: guest port → host port.
         allow_internet: whether the internet can be reached.
         allow_out, deny_out, allow_host_ports: more of its network policy.
@@ -186,6 +190,7 @@ class SandboxRecord:
     owner_key: str = ""
     ingress: Ingress = field(default_factory=Ingress)
     traffic_token: str = ""
+    volumes: tuple[VolumeMount, ...] = ()
     boot_id: str = ""
     started_by: str = ""
     end_reason: EndReason | None = None

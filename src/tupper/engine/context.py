@@ -19,8 +19,10 @@ from tupper.engine.binaries import Binaries
 from tupper.engine.gate import Gate
 from tupper.engine.parts import Parts
 from tupper.engine.sandbox import Sandbox
+from tupper.engine.secrets import Secrets
 from tupper.engine.store import Store
 from tupper.engine.trust import Trust
+from tupper.engine.volumes import Volumes
 
 SAVE_AGAIN_S = 5.0
 
@@ -36,6 +38,7 @@ class Context:
         sandboxes: all that have not ended, by id.
         gate: keeps images from being removed while a sandbox is on its way to use them.
         trust: the host's added certificate authorities.
+        volumes, secrets: what outlives sandboxes.
         boot_id: of the host.
         kept: all snapshots, by id.
         snapshot_uses: how many sandboxes are being started from a snapshot.
@@ -48,6 +51,8 @@ class Context:
     sandboxes: dict[str, Sandbox] = field(default_factory=dict[str, Sandbox])
     gate: Gate = field(default_factory=Gate)
     trust: Trust = field(default_factory=Trust)
+    volumes: Volumes = field(init=False)
+    secrets: Secrets = field(init=False)
     boot_id: str = field(default_factory=boot_id)
     kept: dict[str, SnapshotRecord] = field(default_factory=dict[str, SnapshotRecord])
     snapshot_uses: dict[str, int] = field(default_factory=dict[str, int])
@@ -69,6 +74,10 @@ class Context:
     def awake(self) -> list[Sandbox]:
         """All that have a machine, or are getting one."""
         return [s for s in self.sandboxes.values() if not s.is_paused]
+
+    def __post_init__(self) -> None:
+        self.volumes = Volumes(self.paths.data / "volumes", self.store)
+        self.secrets = Secrets(self.store)
 
     def directory(self, sandbox_id: str) -> Path:
         """A sandbox's own directory."""

@@ -23,7 +23,7 @@ from tupper.core.errors import (
     SandboxNotFound,
     TupperError,
 )
-from tupper.core.ids import is_sandbox_id, is_snapshot_id
+from tupper.core.ids import is_snapshot_id
 from tupper.core.lifecycle import EndReason, ExitReason, State
 from tupper.core.paths import Paths, make_private
 from tupper.core.sandbox import CreateRequest, SandboxRecord
@@ -43,15 +43,17 @@ from tupper.engine.copies import (
 from tupper.engine.creation import Creation
 from tupper.engine.ending import begin_end
 from tupper.engine.listing import Page, Query, select_page
+from tupper.engine.lookup import find_sandbox
 from tupper.engine.metrics import Sample, collect
 from tupper.engine.networking import change_network
 from tupper.engine.parts import Parts
 from tupper.engine.ports import LOOPBACK, publish
 from tupper.engine.request import check_port, check_timeout
-from tupper.engine.reservation import check_capacity, reserve
+from tupper.engine.reservation import check_capacity, check_free_disk, reserve
 from tupper.engine.restoring import Origin, Resumption
 from tupper.engine.sandbox import UNREACHABLE, Sandbox
 from tupper.engine.saving import pause
+from tupper.engine.secrets import Secrets
 from tupper.engine.snapshots import (
     keep_snapshot,
     list_snapshots,
@@ -60,6 +62,7 @@ from tupper.engine.snapshots import (
     request_from,
 )
 from tupper.engine.store import Store
+from tupper.engine.volumes import Volumes
 from tupper.engine.watch import Kind, Watch
 
 if TYPE_CHECKING:
@@ -118,6 +121,8 @@ class Engine:
             parts = (find_parts or _find_parts)(paths, settings, store.engine_id)
             engine = cls(Context(paths, settings, store, parts))
             parts.bind(engine._context)
+            await engine._context.volumes.load()
+            await engine._context.secrets.load()
             await adopt_all(engine._context, engine._watch)
             engine.builds.sweep()
         except BaseException:
@@ -177,6 +182,25 @@ class Engine:
     def templates(self) -> Templates:
         """The templates."""
         return self._context.parts.templates
+
+    @property
+    def volumes(self) -> Volumes:
+        """The volumes; removals go through :meth:`remove_volume`."""
+        return self._context.volumes
+
+    @property
+    def secrets(self) -> Secrets:
+        """The secrets."""
+        return self._context.secrets
+
+    def check_free_disk(self) -> None:
+        """Raise :class:`OutOfDisk` when the host's disk is nearly full."""
+        check_free_disk(self._context)
+
+    async def remove_volume(self, volume_id: str) -> None:
+        """Remove a volume with all that is in it; a :class:`Conflict` if a sandbox has it."""
+        records = [sandbox.record for sandbox in self._context.sandboxes.values()]
+        await self._context.volumes.remove(volume_id, users=records)
 
     @property
     def count(self) -> int:
@@ -284,31 +308,7 @@ class Engine:
     # Looking.
 
     def _find(self, reference: str, owner_key: str | None = None) -> Sandbox:
-        """By id, name, an id with a client's suffix, or a unique beginning of an id.
-
-        Args:
-            reference: which.
-            owner_key: only one of this API key's; None for anybody's.
-        """
-        sandboxes = self._context.sandboxes
-        if owner_key is not None:
-            sandboxes = {k: s for k, s in sandboxes.items() if s.record.owner_key == owner_key}
-        if sandbox := sandboxes.get(reference):
-            return sandbox
-        named = [s for s in sandboxes.values() if s.record.name == reference]
-        if named:
-            return min(named, key=lambda sandbox: sandbox.record.owner_key)  # the user's own first
-        head = reference.split("-", 1)[0]
-        if is_sandbox_id(head):
-            if sandbox := sandboxes.get(head):
-                return sandbox
-        elif len(reference) >= 3:
-            begun = [s for s in sandboxes.values() if s.id.startswith(reference)]
-            if len(begun) == 1:
-                return begun[0]
-            if begun:
-                raise InvalidArgument(f"{reference!r} begins the ids of {len(begun)} sandboxes")
-        raise SandboxNotFound(f"sandbox {reference!r} was not found")
+        return find_sandbox(self._context.sandboxes, reference, owner_key)
 
     def _find_running(self, reference: str) -> Sandbox:
         sandbox = self._find(reference)

@@ -61,7 +61,7 @@ async def build_recipe(
                     env=dict(recipe.config.env),
                     cwd="/",
                     user="root",
-                    on_output=lambda data: progress(ProgressEvent(data.decode(errors="replace"))),
+                    on_output=lambda data: _show(data, progress),
                 )
                 if status:
                     raise TemplateError(f"template {recipe.name}: exit status {status}: {command}")
@@ -70,6 +70,11 @@ async def build_recipe(
         finally:
             await unmount_below(stage)
     return recipe.config
+
+
+def _show(data: bytes, progress: Progress) -> None:
+    for line in data.decode(errors="replace").splitlines():
+        progress(ProgressEvent(line))
 
 
 async def _once(data: bytes) -> AsyncGenerator[bytes]:

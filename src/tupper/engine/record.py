@@ -11,6 +11,7 @@ from tupper.core.backend import AgentAddress, MachineRecord, Mount
 from tupper.core.lifecycle import EndReason, OnTimeout, State
 from tupper.core.sandbox import Ingress, SandboxRecord
 from tupper.core.snapshot import Saved, SnapshotRecord
+from tupper.core.volume import VolumeMount
 from tupper.protocol.fields import Fields, parse_object
 
 
@@ -46,6 +47,10 @@ def parse_record(text: str) -> SandboxRecord:
         allow_out=f.texts("allow_out"),
         deny_out=f.texts("deny_out"),
         allow_host_ports=f.wholes("allow_host_ports"),
+        volumes=tuple(
+            VolumeMount(item.text("name"), item.text("path"), item.text("volume_id"))
+            for item in f.objects("volumes")
+        ),
         ingress=_ingress(f.child("ingress") or Fields({})),
         machine=_machine(machine) if machine else None,
         agent=_address(agent) if agent else None,

@@ -12,6 +12,7 @@ from tupper.core.errors import InvalidArgument, NotFound
 from tupper.core.ids import is_sandbox_id
 from tupper.core.sandbox import CreateRequest
 from tupper.core.settings import Settings
+from tupper.core.volume import VolumeMount
 
 MIN_MEMORY_MIB = 64
 MIN_DISK_MIB = 16
@@ -143,6 +144,19 @@ def _check_metadata(metadata: Mapping[str, str]) -> None:
     size = sum(len(key) + len(value) for key, value in metadata.items())
     if size > _MAX_METADATA:
         raise InvalidArgument(f"metadata has {size} characters, the most is {_MAX_METADATA}")
+
+
+def check_volumes(request: CreateRequest) -> tuple[VolumeMount, ...]:
+    """Where volumes are mounted, judged like mounts; none may be where another mount is."""
+    taken = {mount.guest_path for mount in request.mounts}
+    checked: list[VolumeMount] = []
+    for volume in request.volumes:
+        path = _guest_path(volume.path)
+        if path in taken:
+            raise InvalidArgument(f"two mounts at {path}")
+        taken.add(path)
+        checked.append(replace(volume, path=path))
+    return tuple(checked)
 
 
 def _check_mounts(mounts: tuple[Mount, ...], own: Collection[Path]) -> tuple[Mount, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from dataclasses import replace
 
 from tupper.core.errors import AlreadyExists, CapacityReached, InvalidArgument, OutOfDisk
 from tupper.core.ids import new_sandbox_id, new_token
@@ -15,7 +16,7 @@ from tupper.core.liveness import start_ticks
 from tupper.core.sandbox import CreateRequest, SandboxRecord
 from tupper.core.version import VERSION
 from tupper.engine.context import Context
-from tupper.engine.request import check_request, decide_limits
+from tupper.engine.request import check_request, check_volumes, decide_limits
 from tupper.engine.sandbox import Sandbox
 
 _MIB = 1024 * 1024
@@ -35,6 +36,8 @@ def reserve(context: Context, request: CreateRequest) -> tuple[Sandbox, CreateRe
     own = (paths.data, paths.runtime, paths.cache, paths.config)
     request = check_request(request, settings, own)
     limits = decide_limits(request, settings)
+    volumes = context.volumes.resolve(check_volumes(request), request.owner_key)
+    request = replace(request, mounts=(*request.mounts, *context.volumes.mounts(volumes)))
     _check_room(context, request)
     internet = request.allow_internet
     record = SandboxRecord(
@@ -53,6 +56,7 @@ def reserve(context: Context, request: CreateRequest) -> tuple[Sandbox, CreateRe
         disk_mib=limits.disk_mib,
         pids=limits.pids,
         mounts=request.mounts,
+        volumes=volumes,
         allow_internet=settings.allow_internet_access if internet is None else internet,
         allow_out=request.allow_out,
         deny_out=request.deny_out,
@@ -74,12 +78,21 @@ def reserve(context: Context, request: CreateRequest) -> tuple[Sandbox, CreateRe
 
 
 def _check_room(context: Context, request: CreateRequest) -> None:
-    settings = context.settings
     wanted = (request.owner_key, request.name)
     taken = ((s.record.owner_key, s.record.name) for s in context.sandboxes.values())
     if request.name and wanted in taken:
         raise AlreadyExists(f"a sandbox named {request.name!r} exists")
     check_capacity(context)
+    check_free_disk(context)
+
+
+def check_free_disk(context: Context) -> None:
+    """Refuse to begin what takes the host's disk when that is nearly full.
+
+    Raises:
+        OutOfDisk: with what is free and what must be.
+    """
+    settings = context.settings
     free_mib = shutil.disk_usage(context.paths.data).free // _MIB
     if free_mib < settings.min_free_disk_mib:
         raise OutOfDisk(

@@ -75,9 +75,11 @@ async def keep_snapshot(
 
 
 def refuse_mounts(sandbox: Sandbox, what: str) -> None:
-    """A copy would see the same directories of the host, whoever starts it."""
+    """A copy would see the same directories and volumes, whoever starts it."""
     if sandbox.record.mounts:
         raise Unsupported("tupper", what, "of a sandbox with mounted host directories")
+    if sandbox.record.volumes:
+        raise Unsupported("tupper", what, "of a sandbox with volumes")
 
 
 def parse_name(text: str) -> tuple[str, str]:

@@ -48,7 +48,14 @@ MIGRATIONS: tuple[str, ...] = (
         id TEXT PRIMARY KEY, hash BLOB NOT NULL, label TEXT NOT NULL, created_at REAL NOT NULL
     ) STRICT;
     """,
-    # 2: snapshots.
+    # 2: volumes and secrets.
+    """
+    CREATE TABLE kept (
+        kind TEXT NOT NULL, id TEXT NOT NULL, owner TEXT NOT NULL, name TEXT NOT NULL,
+        record TEXT NOT NULL, PRIMARY KEY (kind, id), UNIQUE (kind, owner, name)
+    ) STRICT;
+    """,
+    # 3: snapshots.
     """
     CREATE TABLE snapshots (
         id TEXT PRIMARY KEY, created_at REAL NOT NULL, record TEXT NOT NULL
@@ -187,6 +194,31 @@ class Store:
         """Forget an API key. Returns whether there was one."""
         return await self._call(self._write, "DELETE FROM keys WHERE id = ?", (key_id,)) > 0
 
+    async def kept(self, kind: str) -> list[str]:
+        """The records of all things of a kind, as JSON."""
+        return await self._call(self._kept, kind)
+
+    async def keep(self, kind: str, thing_id: str, owner: str, name: str, record: str) -> None:
+        """Remember a thing, or its new record.
+
+        Args:
+            kind: of thing.
+            thing_id: unique in its kind.
+            owner: whose; empty for this machine's user.
+            name: unique for its owner.
+            record: JSON.
+        """
+        await self._call(
+            self._write,
+            "INSERT OR REPLACE INTO kept VALUES (?, ?, ?, ?, ?)",
+            (kind, thing_id, owner, name, record),
+        )
+
+    async def let_go(self, kind: str, thing_id: str) -> bool:
+        """Forget a thing. Returns whether there was one."""
+        statement = "DELETE FROM kept WHERE kind = ? AND id = ?"
+        return await self._call(self._write, statement, (kind, thing_id)) > 0
+
     async def snapshots(self) -> list[SnapshotRecord]:
         """All snapshots, the newest first."""
         return await self._call(self._snapshots)
@@ -262,6 +294,10 @@ class Store:
         query = "SELECT value FROM engine WHERE key = ?"
         row = self._connection().execute(query, (key,)).fetchone()
         return str(row[0]) if row else ""
+
+    def _kept(self, kind: str) -> list[str]:
+        query = "SELECT record FROM kept WHERE kind = ? ORDER BY rowid"
+        return [str(row[0]) for row in self._connection().execute(query, (kind,))]
 
     def _keys(self) -> list[ApiKey]:
         query = "SELECT id, hash, label, created_at FROM keys ORDER BY created_at"

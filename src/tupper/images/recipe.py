@@ -15,6 +15,8 @@
     workdir = ""
     env = { LANG = "C.UTF-8" }
     cmd = ["/bin/bash"]
+    start = "service --port 80"    # runs in every sandbox, as the user
+    ready = "curl -sf localhost"   # succeeds once it is ready
 
 Files of the tree belong to root, 0644, or 0755 if they are executable; ``commands`` may change it.
 """
@@ -38,7 +40,7 @@ from tupper.protocol.naming import check_name
 _KEYS = {
     "description", "kind", "from", "packages", "variant", "shell", "commands", "exclude", "config",
 }  # fmt: skip
-_CONFIG_KEYS = {"user", "workdir", "env", "cmd", "entrypoint"}
+_CONFIG_KEYS = {"user", "workdir", "env", "cmd", "entrypoint", "start", "ready"}
 _VARIANTS = {"minbase", "extract", "apt", "standard"}
 _PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 
@@ -164,6 +166,8 @@ def _parse_config(value: object, where: str) -> ImageConfig:
         user=_text(body, "user", where),
         entrypoint=_texts(body, "entrypoint", where),
         cmd=_texts(body, "cmd", where),
+        start=_text(body, "start", where),
+        ready=_text(body, "ready", where),
     )
 
 

@@ -16,6 +16,7 @@ import struct
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 _RTM_NEWROUTE, _RTM_GETROUTE = 24, 26
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
@@ -24,6 +25,7 @@ _RTA_DST, _RTA_OIF = 1, 4
 _RTN_UNICAST, _RTN_LOCAL = 1, 2
 _TABLE_LOCAL = 255
 _SIOCGIFMTU = 0x8921
+_OIF_KIND = struct.pack("=H", _RTA_OIF)
 _HEADER = struct.Struct("=IHHII")
 _ROUTE = struct.Struct("=BBBBBBBBI")
 
@@ -63,17 +65,21 @@ def routes(*, ignore: re.Pattern[str]) -> list[Route]:
         ignore: devices whose routes are left out, by the beginning of their names. They are not
             even parsed, as there is one for each sandbox.
     """
-    names = dict(socket.if_nameindex())
-    ignored = {
-        struct.pack("=HHi", 8, _RTA_OIF, i) for i, name in names.items() if ignore.match(name)
-    }
+    ignored: dict[bytes, bool] = {}
     body = _ROUTE.pack(socket.AF_INET, 0, 0, 0, 0, 0, 0, 0, 0)
-    return [
-        _parse_route(payload)
-        for kind, payload in _ask(_RTM_GETROUTE, body, dump=True)
-        if kind == _RTM_NEWROUTE and payload[4] != _TABLE_LOCAL
-        if not ignored.intersection(_raw_attributes(payload[_ROUTE.size :]))
-    ]
+    found: list[Route] = []
+    for kind, payload in _ask(_RTM_GETROUTE, body, dump=True):
+        if kind != _RTM_NEWROUTE or payload[4] == _TABLE_LOCAL:
+            continue
+        leaves_by = next(
+            (a[4:8] for a in _raw_attributes(payload[_ROUTE.size :]) if a[2:4] == _OIF_KIND), b""
+        )
+        if leaves_by not in ignored:
+            name = _name_of(struct.unpack("=i", leaves_by)[0]) if leaves_by else ""
+            ignored[leaves_by] = bool(ignore.match(name))
+        if not ignored[leaves_by]:
+            found.append(_parse_route(payload))
+    return found
 
 
 def _raw_attributes(data: bytes) -> Iterator[bytes]:
@@ -94,8 +100,13 @@ def local_addresses() -> list[str]:
 
 
 def interfaces() -> list[str]:
-    """The names of all devices."""
-    return [name for _, name in socket.if_nameindex()]
+    """The names of all devices.
+
+    Not by ``socket.if_nameindex``: that waits for whoever changes networks just now, some
+    milliseconds, and holds all threads of this process up meanwhile.
+    """
+    lines = Path("/proc/thread-self/net/dev").read_text().splitlines()[2:]
+    return [line.partition(":")[0].strip() for line in lines]
 
 
 def mtu_of(interface: str) -> int:

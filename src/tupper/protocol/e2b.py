@@ -20,6 +20,7 @@ from tupper.core.backend import Isolation, Mount
 from tupper.core.errors import InvalidArgument, TupperError
 from tupper.core.lifecycle import OnTimeout, State
 from tupper.core.sandbox import CreateRequest, Ingress, PortRequest, SandboxRecord
+from tupper.core.volume import VolumeMount
 from tupper.protocol.e2b_network import parse_ingress, parse_reach
 from tupper.protocol.fields import Fields
 from tupper.protocol.reference import names_host_files
@@ -32,7 +33,7 @@ V1_TIMEOUT_S = 15.0
 V2_TIMEOUT_S = 300.0
 
 # Keys of create that this tupper cannot honour. Ignoring one would be a silent lie.
-_NOT_YET = ("iam", "volumeMounts")
+_NOT_YET = ("iam",)
 _KNOWN = (
     "templateID", "timeout", "metadata", "envVars", "secure", "allow_internet_access", "autoPause",
     "autoPauseMemory", "autoResume", "network", "iam", "mcp", "volumeMounts", "tupper",
@@ -80,6 +81,7 @@ def create_request(body: Fields, *, default_timeout_s: float) -> CreateRequest:
         deny_out=deny_out,
         allow_host_ports=ours.wholes("allowHostPorts"),
         ingress=_ingress(network, body),
+        volumes=tuple(_volume(item) for item in body.objects("volumeMounts")),
         backend_options=(ours.child("backendOptions") or Fields({})).values,
         owner_pid=ours.whole("ownerPid") or 0,
         owner_start_ticks=ours.whole("ownerStart") or 0,
@@ -147,6 +149,11 @@ def _isolation(text: str) -> Isolation:
         raise InvalidArgument(
             f"{text!r} is no isolation tier", hint=f"there are: {known}"
         ) from error
+
+
+def _volume(item: Fields) -> VolumeMount:
+    item.refuse_unknown(("name", "path"))
+    return VolumeMount(item.text("name"), item.text("path"))
 
 
 def _mount(item: Fields) -> Mount:
@@ -225,6 +232,8 @@ def render_listed(record: SandboxRecord, *, health: str, local: bool) -> dict[st
     }
     if record.name:
         out["alias"] = record.name
+    if record.volumes:
+        out["volumeMounts"] = [{"name": v.name, "path": v.path} for v in record.volumes]
     return out
 
 

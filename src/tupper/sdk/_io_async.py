@@ -186,6 +186,16 @@ def _translated() -> Generator[None]:
         raise LinkError(Trouble.BROKEN, str(error) or type(error).__name__) from error
 
 
+async def tell(
+    handler: Callable[[T], None] | Callable[[T], Awaitable[None]] | None, what: T
+) -> None:
+    """Call a handler of the user's, if there is one, and wait for it."""
+    if handler is not None:
+        outcome = handler(what)
+        if outcome is not None:
+            await outcome
+
+
 async def read_pieces(source: Readable, size: int) -> AsyncIterator[bytes]:
     """The bytes of a file object; text is encoded as UTF-8. Reads in a thread."""
     while piece := await asyncio.to_thread(source.read, size):

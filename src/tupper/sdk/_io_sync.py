@@ -263,6 +263,12 @@ def _translated() -> Generator[None]:
         raise LinkError(Trouble.BROKEN, str(error) or type(error).__name__) from error
 
 
+def tell(handler: Callable[[T], object] | None, what: T) -> None:
+    """Call a handler of the user's, if there is one."""
+    if handler is not None:
+        handler(what)
+
+
 def read_pieces(source: Readable, size: int) -> Iterator[bytes]:
     """The bytes of a file object; text is encoded as UTF-8."""
     while piece := source.read(size):

@@ -32,15 +32,16 @@ def find_key(secret: str, keys: Iterable[ApiKey]) -> ApiKey | None:
 
 def given_secrets(headers: Iterable[tuple[bytes, bytes]]) -> list[str]:
     """What a request brings as its key: ``X-API-KEY``, or ``Authorization: Bearer``."""
-    found: list[str] = []
-    for name, value in headers:
-        text = value.decode("latin-1").strip()
-        scheme, _, rest = text.partition(" ")
-        if name == b"x-api-key":
-            found.append(text)
-        elif name == b"authorization" and scheme.lower() == "bearer":
-            found.append(rest.strip())
-    return found
+    headers = list(headers)
+    keys = [value.decode("latin-1").strip() for name, value in headers if name == b"x-api-key"]
+    return keys + bearer_tokens(headers)
+
+
+def bearer_tokens(headers: Iterable[tuple[bytes, bytes]]) -> list[str]:
+    """What follows ``Authorization: Bearer``."""
+    texts = [value.decode("latin-1") for name, value in headers if name == b"authorization"]
+    parts = [text.strip().partition(" ") for text in texts]
+    return [rest.strip() for scheme, _, rest in parts if scheme.lower() == "bearer"]
 
 
 def _hash(secret: str) -> bytes:

@@ -18,24 +18,23 @@ from tupper.protocol.e2b import V1_TIMEOUT_S, V2_TIMEOUT_S
 from tupper.protocol.e2b_network import parse_change
 from tupper.server import idempotency
 from tupper.server.http import (
+    MAX_PAGE,
     answer,
     caller_of,
     engine_of,
     guarded,
     is_local,
     nothing,
+    page_limit,
     param,
-    plain_failure,
     read_body,
     while_connected,
 )
 
-_MAX_PAGE = 100
-
 
 def routes() -> list[Route]:
-    """E2B's routes, and 501 for those of E2B's that do not exist here."""
-    real = [
+    """E2B's routes of sandboxes."""
+    return [
         Route("/health", guarded(_health), methods=["GET"]),
         Route("/sandboxes", guarded(_create_v1), methods=["POST"]),
         Route("/v2/sandboxes", guarded(_create_v2), methods=["POST"]),
@@ -51,21 +50,6 @@ def routes() -> list[Route]:
         Route("/sandboxes/{id}/refreshes", guarded(_refresh), methods=["POST"]),
         Route("/sandboxes/{id}/metrics", guarded(_metrics), methods=["GET"]),
     ]
-    return real + [
-        Route(path, guarded(_unsupported), methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
-        for path in UNSUPPORTED
-    ]
-
-
-UNSUPPORTED = (
-    "/volumes", "/volumes/{rest:path}", "/secrets", "/secrets/{rest:path}",
-)  # fmt: skip
-
-
-async def _unsupported(request: Request) -> Response:
-    return plain_failure(
-        501, f"this tupper does not support {request.method} {request.url.path}", "unsupported"
-    )
 
 
 async def _health(request: Request) -> Response:
@@ -210,7 +194,7 @@ async def _list_v2(request: Request) -> Response:
         template=template,
         started_after=e2b.parse_time(q["startedAfter"]) if q.get("startedAfter") else 0.0,
         ascending=ascending,
-        limit=_limit(q.get("limit", "")),
+        limit=page_limit(q.get("limit", "")),
         owner_key=caller_of(request),
         after=e2b.parse_token(token, ascending=ascending) if token else None,
     )
@@ -224,14 +208,6 @@ def _states(text: str) -> frozenset[State]:
         if name not in known:
             raise InvalidArgument(f"{name!r} is no state of a sandbox")
     return frozenset(known[name] for name in names or ("running", "paused"))
-
-
-def _limit(text: str) -> int:
-    if not text:
-        return _MAX_PAGE
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _MAX_PAGE):
-        raise InvalidArgument(f"limit must be a number from 1 to {_MAX_PAGE}, not {text!r}")
-    return int(text)
 
 
 def _page(request: Request, page: Page, *, ascending: bool) -> Response:
@@ -256,8 +232,8 @@ async def _metrics(request: Request) -> Response:
 
 async def _metrics_of_many(request: Request) -> Response:
     ids = [name for name in request.query_params.get("sandbox_ids", "").split(",") if name]
-    if not 0 < len(ids) <= _MAX_PAGE:
-        raise InvalidArgument(f"sandbox_ids must name 1 to {_MAX_PAGE} sandboxes, not {len(ids)}")
+    if not 0 < len(ids) <= MAX_PAGE:
+        raise InvalidArgument(f"sandbox_ids must name 1 to {MAX_PAGE} sandboxes, not {len(ids)}")
     found = await asyncio.gather(*(_latest(request, name) for name in ids))
     return answer(
         {"sandboxes": {name: sample for name, sample in zip(ids, found, strict=True) if sample}}

@@ -57,8 +57,8 @@ def test_tb063_nothing_is_lost_at_the_end(sbx):
 
 def test_tb063_interrupt_resize_and_end_of_file(sbx):
     terminal = Terminal(sbx)
-    terminal.send(b"sleep 100; echo not-this\n")
-    terminal.expect(rb"sleep 100")
+    terminal.send(b"sh -c \"echo be''gun; exec sleep 100\"; echo not-this\n")
+    terminal.expect(rb"begun")
     terminal.send(b"\x03")
     terminal.send(b"stty size; tty; echo term=$TERM\n")
     terminal.expect(rb"24 80\r\n/dev/pts/\d+\r\nterm=xterm-256color")

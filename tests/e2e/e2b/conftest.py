@@ -65,6 +65,7 @@ def _command(served, way):
         "E2B_API_KEY": served.key,
         "E2B_API_URL": served.url,
         "E2B_SANDBOX_URL": served.url,
+        "E2B_VOLUME_API_URL": served.url,
     }
     if sdk == "javascript":
         node, modules = javascript_with(JAVASCRIPT)

@@ -38,19 +38,33 @@ class World:
         self.Template = getattr(self.sdk, name, None)
         if self.is_async and self.Template is not None:
             self.Template = facade.Face(self.loop, self.Template)
-        self._made = []
+        self.Interpreter = self._interpreter()
+        self.code = None  # a sandbox with kernels, once a row needs one
+        self.made = []
         self.sbx = None
+
+    def face(self, kind):
+        """A class of the SDK's with the sync half's face."""
+        return facade.Face(self.loop, kind) if self.is_async else kind
+
+    def _interpreter(self):
+        """The sandboxes that run code; a package of its own with E2B."""
+        name = {"e2b": "e2b_code_interpreter", "tupper": "tupper.code_interpreter"}[self.package]
+        module = importlib.import_module(name)
+        if not self.is_async:
+            return module.Sandbox
+        return facade.Face(self.loop, module.AsyncSandbox)
 
     def create(self, *args, **kwargs):
         """Make a sandbox that ends with the run."""
         kwargs.setdefault("timeout", 300)
         made = self.Sandbox.create(*args, **kwargs)
-        self._made.append(made)
+        self.made.append(made)
         return made
 
     def close(self):
         """End what was made."""
-        for made in self._made:
+        for made in self.made:
             with contextlib.suppress(Exception):
                 made.kill()
 

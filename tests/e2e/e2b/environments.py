@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from tupper.core.paths import find_paths
 
 NEW, OLD, JAVASCRIPT = "2.63.0", "2.45.1", "2.51.0"
+# The newest of e2b-code-interpreter that takes each.
+INTERPRETERS = {NEW: "2.11.5", OLD: "2.9.2", JAVASCRIPT: "2.8.0"}
 _LIMIT_S = 400
 
 
@@ -18,12 +20,14 @@ class CannotMake(Exception):
 
 def python_with(version):
     """The interpreter of an environment with this version of ``e2b``."""
-    name = f"e2b-{version}-py{sys.version_info.major}{sys.version_info.minor}"
+    interpreter = INTERPRETERS[version]
+    name = f"e2b-{version}-{interpreter}-py{sys.version_info.major}{sys.version_info.minor}"
     with _place(name) as (place, is_ready):
         python = place / "bin" / "python"
         if not is_ready:
+            wanted = (f"e2b=={version}", f"e2b-code-interpreter=={interpreter}")
             _run(sys.executable, "-m", "venv", str(place))
-            _run(str(python), "-m", "pip", "install", "--quiet", f"e2b=={version}")
+            _run(str(python), "-m", "pip", "install", "--quiet", *wanted)
         return str(python)
 
 
@@ -32,10 +36,12 @@ def javascript_with(version):
     node, npm = shutil.which("node"), shutil.which("npm")
     if not node or not npm:
         raise CannotMake("no node and npm on this host")
-    with _place(f"e2b-{version}-node") as (place, is_ready):
+    interpreter = INTERPRETERS[version]
+    with _place(f"e2b-{version}-{interpreter}-node") as (place, is_ready):
         if not is_ready:
             (place / "package.json").write_text('{"private": true}\n')
-            _run(npm, "install", "--silent", "--prefix", str(place), f"e2b@{version}")
+            wanted = (f"e2b@{version}", f"@e2b/code-interpreter@{interpreter}")
+            _run(npm, "install", "--silent", "--prefix", str(place), *wanted)
         return node, str(place)
 
 

@@ -43,7 +43,9 @@ def wrap(loop, value):
     if isinstance(value, list):
         return [wrap(loop, item) for item in value]
     module = type(value).__module__ or ""
-    if module.split(".")[0] in ("e2b", "tupper") or inspect.isasyncgen(value):
+    if module.split(".")[0] in ("e2b", "e2b_code_interpreter", "tupper") or inspect.isasyncgen(
+        value
+    ):
         names = dir(type(value))
         asynchronous = any(
             inspect.iscoroutinefunction(getattr(type(value), name, None)) for name in names

@@ -13,6 +13,7 @@ from tupper.core.errors import AlreadyExists, OutOfDisk, StoreError
 from tupper.core.lifecycle import EndReason, OnTimeout, State
 from tupper.core.sandbox import Ingress, SandboxRecord
 from tupper.core.snapshot import Saved, SnapshotRecord
+from tupper.core.volume import VolumeMount
 from tupper.engine import store as module
 from tupper.engine.place import file_system_of, refuse_network
 from tupper.engine.record import parse_record, render_record
@@ -36,6 +37,7 @@ RECORD = SandboxRecord(
     agent=AgentAddress("tcp", host="h", port=9),
     attachment={"netns": "x", "data": {"y": 1}},
     owner_key="k",
+    volumes=(VolumeMount("data", "/mnt", "v1"),),
     ingress=Ingress(is_public=False, request_host="a:${PORT}", https_ports=(8443,)),
     traffic_token="secret",
     end_reason=EndReason.TIMEOUT,
@@ -56,7 +58,7 @@ def test_record_survives_the_round_trip():
 def test_every_field_of_a_record_is_parsed():
     plain = parse_record(render_record(SandboxRecord("i", State.STARTING, "t")))
     assert plain == SandboxRecord("i", State.STARTING, "t")
-    assert len(dataclasses.fields(RECORD)) == 49
+    assert len(dataclasses.fields(RECORD)) == 50
 
 
 async def test_snapshots_survive_the_round_trip_and_are_forgotten(store):

@@ -52,7 +52,6 @@ def test_timeout_absent_is_the_default_and_null_is_never():
 @pytest.mark.parametrize(
     "body",
     [
-        {"volumeMounts": [{"name": "a", "path": "/b"}]},
         {"network": {"rules": {"a": []}}},
         {"network": {"egressProxy": {"address": "a:1"}}},
         {"network": {"dnsServers": ["1.1.1.1"]}},

@@ -159,6 +159,9 @@ def _process(plan: MachinePlan) -> dict[str, object]:
         "env": [
             "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "HOME=/root",
+            # For the start of its runtime, before it can decide by itself: each thread that is
+            # not begun saves a millisecond of processor.
+            "GOMAXPROCS=1",
             f"TUPPER_AGENT_CONFIG={agent}",
         ],
         "capabilities": {name: list(CAPABILITIES) for name in sets},

@@ -89,15 +89,16 @@ class Control:
             return await http.call(ask, content)
         except LinkError as error:
             if error.trouble is not Trouble.REFUSED or not self.target.is_own_process:
-                raise self._failure(error, ask) from error
+                raise self.failure(error, ask) from error
         await self._forget(http)
         http = await self.connect()
         try:
             return await http.call(ask, content)
         except LinkError as error:
-            raise self._failure(error, ask) from error
+            raise self.failure(error, ask) from error
 
-    def _failure(self, error: LinkError, ask: Ask) -> TupperError:
+    def failure(self, error: LinkError, ask: Ask) -> TupperError:
+        """The exception for a request that got no answer."""
         where = self.target.url or "the background process"
         if error.trouble is Trouble.SILENT:
             return errors.TimeoutException(

@@ -14,6 +14,7 @@ from tupper.protocol.connect import as_object
 from tupper.sdk import _io_async as io
 from tupper.sdk._async import copies
 from tupper.sdk._async.agent import Agent
+from tupper.sdk._async.code import CodeRunner
 from tupper.sdk._async.control import Control, decode, sandbox_path
 from tupper.sdk._async.copies import AsyncSnapshotPaginator
 from tupper.sdk._async.git import AsyncGit
@@ -23,6 +24,7 @@ from tupper.sdk._host import open_links, publish_port
 from tupper.sdk._shared import errors
 from tupper.sdk._shared.both import Both
 from tupper.sdk._shared.create import (
+    DEFAULT_TEMPLATE,
     Creation,
     PortSpec,
     check_port,
@@ -223,7 +225,7 @@ async def _update_network_by_id(
         await control.close()
 
 
-class AsyncSandbox:
+class AsyncSandbox(CodeRunner):
     """A machine of its own kernel, with commands, files and terminals in it.
 
     Use it as a context manager, and it ends with the block::
@@ -238,7 +240,7 @@ class AsyncSandbox:
         grant: what that answered.
     """
 
-    default_template = "base"
+    default_template = DEFAULT_TEMPLATE
     default_sandbox_timeout = 300
 
     def __init__(self, control: Control, grant: Grant) -> None:
@@ -309,7 +311,7 @@ class AsyncSandbox:
             iam: not here.
             lifecycle: ``{"on_timeout": "pause", "auto_resume": True}`` pauses it when its time is
                 over, and resumes it when somebody uses one of its ports.
-            volume_mounts: not here; see ``volumes`` and ``mounts``.
+            volume_mounts: path inside → a volume, or its name; see :class:`AsyncVolume`.
             logger: exists for compatibility.
             idempotency_key: a second create with the same key gives the same sandbox.
             image: an OCI image instead of a template: a reference, a layout or an archive.
@@ -341,7 +343,9 @@ class AsyncSandbox:
             NotEnoughSpaceException: too little disk on the host.
             UnavailableException: no usable backend, or no server.
         """
-        refuse(mcp=mcp, iam=iam, volume_mounts=volume_mounts)
+        refuse(mcp=mcp, iam=iam)
+        if image is None and cls.default_template != DEFAULT_TEMPLATE:
+            template = template or cls.default_template  # a subclass with one of its own
         creation = Creation(
             template=template,
             timeout=timeout,
@@ -351,6 +355,7 @@ class AsyncSandbox:
             allow_internet_access=allow_internet_access,
             network=network,
             lifecycle=lifecycle,
+            volume_mounts=volume_mounts,
             image=image,
             backend=backend,
             min_isolation=min_isolation,
@@ -592,6 +597,8 @@ class AsyncSandbox:
 
     async def close(self) -> None:
         """Close the connections. The sandbox goes on, and this object can be used again."""
+        if self._interpreter is not None:
+            await self._interpreter.close()
         await self._agent.close()
         await self._control.close()
 
@@ -711,12 +718,9 @@ def unsupported(operation: str, reason: str) -> NoReturn:
 
 def refuse(**given: object) -> None:
     """Refuse arguments that exist only at E2B."""
-    hints = {"volume_mounts": "volumes={'./data': '/data'} mounts a host directory"}
     for name, value in given.items():
         if value:
-            raise errors.UnsupportedException(
-                f"create: {name} is not supported here", hint=hints.get(name)
-            )
+            raise errors.UnsupportedException(f"create: {name} is not supported here")
 
 
 async def _connect(

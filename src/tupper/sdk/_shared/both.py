@@ -10,9 +10,10 @@ S = TypeVar("S")
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
-class Both(Generic[S, P, Q, R]):
+class Both(Generic[S, P, Q, R, T]):
     """A method that names its sandbox when called on the class, and is it otherwise.
 
     Args:
@@ -23,7 +24,7 @@ class Both(Generic[S, P, Q, R]):
     def __init__(
         self,
         by_id: Callable[Concatenate[type[S], P], R],
-        own: Callable[Concatenate[S, Q], R],
+        own: Callable[Concatenate[S, Q], T],
     ) -> None:
         self._by_id = by_id
         self._own = own
@@ -33,10 +34,10 @@ class Both(Generic[S, P, Q, R]):
     def __get__(self, instance: None, owner: type[S]) -> Callable[P, R]: ...
 
     @overload
-    def __get__(self, instance: S, owner: type[S]) -> Callable[Q, R]: ...
+    def __get__(self, instance: S, owner: type[S]) -> Callable[Q, T]: ...
 
-    def __get__(self, instance: S | None, owner: type[S]) -> Callable[P, R] | Callable[Q, R]:
+    def __get__(self, instance: S | None, owner: type[S]) -> Callable[P, R] | Callable[Q, T]:
         """The method bound to the instance, or the other one bound to the class."""
         if instance is None:
             return cast("Callable[P, R]", MethodType(self._by_id, owner))
-        return cast("Callable[Q, R]", MethodType(self._own, instance))
+        return cast("Callable[Q, T]", MethodType(self._own, instance))

@@ -24,6 +24,7 @@ from tupper.sdk._shared.types import (
     SandboxNetworkSelectorContext,
     VolumeSpec,
 )
+from tupper.sdk._shared.volume import render_mounts
 
 DEFAULT_TEMPLATE = "base"
 DEFAULT_TIMEOUT_S = 300
@@ -46,6 +47,7 @@ class Creation:
     allow_internet_access: bool | None = None
     network: Mapping[str, object] | None = None
     lifecycle: Mapping[str, object] | None = None
+    volume_mounts: Mapping[str, object] | None = None
     image: str | None = None
     backend: str | None = None
     min_isolation: str | None = None
@@ -92,6 +94,8 @@ def render_creation(creation: Creation) -> dict[str, object]:
         body["secure"] = creation.secure
     if creation.allow_internet_access is not None:
         body["allow_internet_access"] = creation.allow_internet_access
+    if creation.volume_mounts:
+        body["volumeMounts"] = render_mounts(creation.volume_mounts)
     if creation.network:
         body["network"] = _render_network(creation.network)
     body |= render_lifecycle(creation.lifecycle)

@@ -31,9 +31,9 @@ def write_steps(text_or_path: str, builder: TemplateBuilder) -> str:
     try:
         parsed = df.parse_dockerfile(_read(text_or_path))
         outer = df.global_args(parsed, {})
-        if len(parsed.stages) > 1:
+        if len(parsed.stages) != 1:
             raise TemplateException("Multi-stage Dockerfiles are not supported")
-        (stage,) = parsed.stages
+        stage = next(iter(parsed.stages))
         steps = list(df.expand_stage(stage, build_args={}, outer=outer, env={}))
         _Writer(builder).write([step for step, _ in steps])
         return df.expand(stage.base, outer.get)

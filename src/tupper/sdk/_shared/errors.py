@@ -7,6 +7,8 @@ Each carries what the server or the agent said in a form that programs can use: 
     ├── AuthenticationException
     │   └── GitAuthException
     ├── ServiceBusyException
+    ├── SecretException
+    ├── VolumeException
     ├── BuildException
     │   └── FileUploadException
     └── SandboxException
@@ -16,7 +18,10 @@ Each carries what the server or the agent said in a form that programs can use: 
         ├── InvalidArgumentException
         ├── NotFoundException
         │   ├── FileNotFoundException
-        │   └── SandboxNotFoundException
+        │   ├── SandboxNotFoundException
+        │   ├── SecretNotFoundException
+        │   ├── VolumeNotFoundException
+        │   └── VolumePathNotFoundException
         ├── NotEnoughSpaceException
         ├── RateLimitException                 a limit of the host or of the server
         ├── TemplateException
@@ -34,7 +39,7 @@ Source: the public names of the ``e2b`` package 2.63.0.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import Generic
 
 from tupper.core import errors as core
@@ -119,6 +124,36 @@ class SandboxNotFoundException(NotFoundException):
     """No sandbox has this id or name, or it has ended."""
 
     code = "sandbox_not_found"
+
+
+class SecretNotFoundException(NotFoundException):
+    """No secret has this id or name."""
+
+    code = "secret_not_found"
+
+
+class SecretException(_Reported):
+    """Something is wrong with a secret, such as its name."""
+
+    code = "secret_error"
+
+
+class VolumeNotFoundException(NotFoundException):
+    """No volume has this id or name."""
+
+    code = "volume_not_found"
+
+
+class VolumePathNotFoundException(NotFoundException):
+    """A path does not exist in the volume."""
+
+    code = "path_not_found"
+
+
+class VolumeException(_Reported):
+    """Something is wrong with a volume: its name is taken, or a sandbox has it."""
+
+    code = "volume_error"
 
 
 class RateLimitException(SandboxException):
@@ -282,6 +317,34 @@ def from_control(status: int, body: dict[str, object] | None) -> _Reported:
     return kind(
         message, status_code=status, code=code, hint=hint if isinstance(hint, str) else None
     )
+
+
+def volume_failure(error: _Reported) -> _Reported:
+    """The exception of a call about volumes, for one of a sandbox."""
+    return _instead(error, VolumeException)
+
+
+def secret_failure(error: _Reported) -> _Reported:
+    """The exception of a call about secrets, for one of a sandbox."""
+    return _instead(error, SecretException)
+
+
+def _instead(error: _Reported, kind: type[_Reported]) -> _Reported:
+    if type(error) not in (InvalidArgumentException, ConflictException, SandboxException):
+        return error
+    return kind(error.message, status_code=error.status_code, code=error.code, hint=error.hint)
+
+
+def from_volume(status: int, body: Mapping[str, object]) -> _Reported:
+    """The exception for an error answer of the content of a volume, whose code is a word."""
+    text, code = body.get("message"), body.get("code")
+    message = text if isinstance(text, str) and text else f"the server answered {status}"
+    if status == 404:
+        return VolumePathNotFoundException(message, status_code=404)
+    kind = _BY_STATUS.get(status, VolumeException)
+    if kind in (InvalidArgumentException, ConflictException):
+        kind = VolumeException
+    return kind(message, status_code=status, code=code if isinstance(code, str) else None)
 
 
 def sandbox_not_found(error: NotFoundException, sandbox_id: str) -> SandboxNotFoundException:

@@ -18,6 +18,7 @@ from tupper.sdk._host import open_links, publish_port
 from tupper.sdk._shared import errors
 from tupper.sdk._shared.both import Both
 from tupper.sdk._shared.create import (
+    DEFAULT_TEMPLATE,
     Creation,
     PortSpec,
     check_port,
@@ -46,6 +47,7 @@ from tupper.sdk._shared.types import (
 )
 from tupper.sdk._sync import copies
 from tupper.sdk._sync.agent import Agent
+from tupper.sdk._sync.code import CodeRunner
 from tupper.sdk._sync.control import Control, decode, sandbox_path
 from tupper.sdk._sync.copies import SnapshotPaginator
 from tupper.sdk._sync.git import Git
@@ -220,7 +222,7 @@ def _update_network_by_id(
         control.close()
 
 
-class Sandbox:
+class Sandbox(CodeRunner):
     """A machine of its own kernel, with commands, files and terminals in it.
 
     Use it as a context manager, and it ends with the block::
@@ -235,7 +237,7 @@ class Sandbox:
         grant: what that answered.
     """
 
-    default_template = "base"
+    default_template = DEFAULT_TEMPLATE
     default_sandbox_timeout = 300
 
     def __init__(self, control: Control, grant: Grant) -> None:
@@ -306,7 +308,7 @@ class Sandbox:
             iam: not here.
             lifecycle: ``{"on_timeout": "pause", "auto_resume": True}`` pauses it when its time is
                 over, and resumes it when somebody uses one of its ports.
-            volume_mounts: not here; see ``volumes`` and ``mounts``.
+            volume_mounts: path inside → a volume, or its name; see :class:`Volume`.
             logger: exists for compatibility.
             idempotency_key: a second create with the same key gives the same sandbox.
             image: an OCI image instead of a template: a reference, a layout or an archive.
@@ -338,7 +340,9 @@ class Sandbox:
             NotEnoughSpaceException: too little disk on the host.
             UnavailableException: no usable backend, or no server.
         """
-        refuse(mcp=mcp, iam=iam, volume_mounts=volume_mounts)
+        refuse(mcp=mcp, iam=iam)
+        if image is None and cls.default_template != DEFAULT_TEMPLATE:
+            template = template or cls.default_template  # a subclass with one of its own
         creation = Creation(
             template=template,
             timeout=timeout,
@@ -348,6 +352,7 @@ class Sandbox:
             allow_internet_access=allow_internet_access,
             network=network,
             lifecycle=lifecycle,
+            volume_mounts=volume_mounts,
             image=image,
             backend=backend,
             min_isolation=min_isolation,
@@ -589,6 +594,8 @@ class Sandbox:
 
     def close(self) -> None:
         """Close the connections. The sandbox goes on, and this object can be used again."""
+        if self._interpreter is not None:
+            self._interpreter.close()
         self._agent.close()
         self._control.close()
 
@@ -708,12 +715,9 @@ def unsupported(operation: str, reason: str) -> NoReturn:
 
 def refuse(**given: object) -> None:
     """Refuse arguments that exist only at E2B."""
-    hints = {"volume_mounts": "volumes={'./data': '/data'} mounts a host directory"}
     for name, value in given.items():
         if value:
-            raise errors.UnsupportedException(
-                f"create: {name} is not supported here", hint=hints.get(name)
-            )
+            raise errors.UnsupportedException(f"create: {name} is not supported here")
 
 
 def _connect(

@@ -87,11 +87,7 @@ class Template(TemplateBase):
         tell(LogEntryStart(timestamp=_now(), message="Build started"))
         control = Control(find_target(opts))
         try:
-            options = {
-                "cpuCount": cpu_count,
-                "memoryMB": memory_mb,
-                "minFreeDiskMb": min_free_disk_mb,
-            }
+            options = _options(cpu_count, memory_mb, min_free_disk_mb)
             work = _Work(control, template.draft, tell, opts.get("request_timeout"))
             info = work.begin(_name(name, alias), tags, options, skip_cache=skip_cache)
             work.finish(info)
@@ -121,11 +117,7 @@ class Template(TemplateBase):
         """
         control = Control(find_target(opts))
         try:
-            options = {
-                "cpuCount": cpu_count,
-                "memoryMB": memory_mb,
-                "minFreeDiskMb": min_free_disk_mb,
-            }
+            options = _options(cpu_count, memory_mb, min_free_disk_mb)
             timeout = opts.get("request_timeout")
             work = _Work(control, template.draft, on_build_logs or _ignore, timeout)
             return work.begin(_name(name, alias), tags, options, skip_cache=skip_cache)

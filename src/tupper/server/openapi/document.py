@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from tupper.core.version import VERSION
-from tupper.server.openapi.operations import BYTES, JSON, OPERATIONS, Operation, Query, Reply
+from tupper.server.openapi.operation import BYTES, JSON, Operation, Query, Reply
+from tupper.server.openapi.operations import OPERATIONS
 from tupper.server.openapi.shapes import SHAPES, TEXT, Schema, ref
 
 _ERRORS = {
@@ -69,6 +70,8 @@ def _operation(operation: Operation) -> Schema:
         out["requestBody"] = {"required": True, "content": {BYTES: {}}}
     if operation.is_open:
         out["security"] = []
+    elif operation.has_token:
+        out["security"] = [{"bearer": []}]
     return out
 
 
@@ -103,8 +106,9 @@ def _responses(operation: Operation) -> Schema:
     out: Schema = {}
     for status, reply in operation.replies.items():
         out[str(status)] = _reply(reply)
+    shape = ref("ContentError" if operation.has_token else "Error")
     for status, text in _ERRORS.items():
-        out[str(status)] = {"description": text, "content": {JSON: {"schema": ref("Error")}}}
+        out[str(status)] = {"description": text, "content": {JSON: {"schema": shape}}}
     return out
 
 

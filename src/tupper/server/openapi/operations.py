@@ -2,75 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from tupper.server.openapi.operation import (
+    BYTES,
+    EVENTS,
+    LINES,
+    NOTHING,
+    Operation,
+    Query,
+    Reply,
+)
+from tupper.server.openapi.shapes import OWNER, TEXT, Schema, ref, several
+from tupper.server.openapi.template_operations import TEMPLATE_OPERATIONS
 
-from tupper.server.openapi.shapes import TEXT, Schema, ref, several
-
-JSON = "application/json"
-LINES = "application/x-ndjson"
-EVENTS = "text/event-stream"
-BYTES = "application/octet-stream"
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """A parameter of the query.
-
-    Args:
-        name: as sent.
-        schema: its values.
-        text: for people.
-        is_required: whether it must be there.
-    """
-
-    name: str
-    schema: Schema
-    text: str = ""
-    is_required: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """An answer.
-
-    Args:
-        schema: of its body; None for an empty one.
-        kind: its content type.
-        also: another content type with a text.
-    """
-
-    schema: Schema | None = None
-    kind: str = JSON
-    also: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One method on one path.
-
-    Args:
-        method, path: of the route.
-        group: heading in the docs.
-        text: what it does.
-        replies: by status; errors are the same for all.
-        body: names of shapes, any of which the body may have.
-        bytes_in: whether the body is a file.
-        query: parameters.
-        is_open: whether it asks for no key.
-    """
-
-    method: str
-    path: str
-    group: str
-    text: str
-    replies: dict[int, Reply]
-    body: tuple[str, ...] = ()
-    bytes_in: bool = False
-    query: tuple[Query, ...] = field(default_factory=tuple[Query, ...])
-    is_open: bool = False
-
-
-_NOTHING = {204: Reply()}
 _LIST = {200: Reply(several(ref("SandboxDetail")))}
 _FILE = (
     Query("path", {**TEXT, "minLength": 1}, "of the file inside", is_required=True),
@@ -87,6 +30,11 @@ _LOG_QUERY = (
     Query("search", TEXT, "contained in the line"),
 )
 _UNIX: Schema = {"type": "integer", "minimum": 0, "maximum": 10**14}
+_IN_VOLUME = Query("path", {**TEXT, "minLength": 1}, "in the volume", is_required=True)
+_OWNER = (
+    *(Query(name, schema, "of what is made") for name, schema in OWNER),
+    Query("force", {"enum": ["true", "false"]}, "make directories above it"),
+)
 _STREAM = {200: Reply({"type": "string"}, LINES)}
 _OWN = "/tupper/v1"
 
@@ -136,15 +84,15 @@ OPERATIONS: tuple[Operation, ...] = (
         query=(Query("ended", {"enum": ["true", "false"]}, "also one that ended within a day"),),
     ),
     Operation(
-        "delete", "/sandboxes/{id}", "Sandboxes", "End it, with all that is in it.", _NOTHING
+        "delete", "/sandboxes/{id}", "Sandboxes", "End it, with all that is in it.", NOTHING
     ),
     Operation(
         "post", "/sandboxes/{id}/timeout", "Sandboxes", "It ends this many seconds from now.",
-        _NOTHING, ("Timeout",),
+        NOTHING, ("Timeout",),
     ),
     Operation(
         "post", "/sandboxes/{id}/refreshes", "Sandboxes", "It lives at least this much longer.",
-        _NOTHING, ("Refresh",),
+        NOTHING, ("Refresh",),
     ),
     Operation(
         "post", "/sandboxes/{id}/connect", "Sandboxes",
@@ -159,7 +107,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         "post", "/sandboxes/{id}/pause", "Pauses, snapshots, forks",
-        "Lay it on disk; 409 if it is paused already.", _NOTHING, ("Pause",),
+        "Lay it on disk; 409 if it is paused already.", NOTHING, ("Pause",),
     ),
     Operation(
         "post", "/sandboxes/{id}/resume", "Pauses, snapshots, forks",
@@ -190,11 +138,11 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "put", "/sandboxes/{id}/network", "Sandboxes",
         "Replace what it may reach; what is left out is not restricted.",
-        _NOTHING, ("NetworkChange",),
+        NOTHING, ("NetworkChange",),
     ),
     Operation(
         "post", f"{_OWN}/sandboxes/{{id}}/idle-timeout", "Sandboxes",
-        "It ends after this long without activity.", _NOTHING, ("Idle",),
+        "It ends after this long without activity.", NOTHING, ("Idle",),
     ),
     Operation(
         "post", f"{_OWN}/sandboxes/{{id}}/ports", "Sandboxes",
@@ -239,6 +187,78 @@ OPERATIONS: tuple[Operation, ...] = (
         "get", f"{_OWN}/sandboxes/{{id}}/log", "Looking", "The same as text, also of ended ones.",
         {200: Reply(TEXT, "text/plain")},
     ),
+    Operation(
+        "get", "/secrets", "Secrets",
+        "The secrets, page by page, never with a value. Nothing uses them yet: `network.rules` "
+        "is a 501.",
+        {200: Reply(several(ref("Secret")))},
+        query=(
+            Query("limit", {"type": "integer", "minimum": 1, "maximum": 100}),
+            Query("nextToken", TEXT, "of the page before"),
+        ),
+    ),
+    Operation(
+        "post", "/secrets", "Secrets", "Keep a value.", {201: Reply(ref("Secret"))},
+        ("NewSecret",),
+    ),
+    Operation(
+        "get", "/secrets/{id}", "Secrets", "One secret, by id or name, without its value.",
+        {200: Reply(ref("Secret"))},
+    ),
+    Operation(
+        "post", "/secrets/{id}", "Secrets", "Give it another value.",
+        {200: Reply(ref("Secret"))}, ("SecretChange",),
+    ),
+    Operation("delete", "/secrets/{id}", "Secrets", "Forget it.", NOTHING),
+    Operation(
+        "get", "/volumes", "Volumes", "All volumes.", {200: Reply(several(ref("Volume")))}
+    ),
+    Operation(
+        "post", "/volumes", "Volumes", "Make an empty volume.",
+        {201: Reply(ref("VolumeAndToken"))}, ("NewVolume",),
+    ),
+    Operation(
+        "get", "/volumes/{id}", "Volumes", "One volume, by id or name.",
+        {200: Reply(ref("VolumeAndToken"))},
+    ),
+    Operation(
+        "delete", "/volumes/{id}", "Volumes",
+        "Remove it with all that is in it, unless a sandbox has it.", NOTHING,
+    ),
+    Operation(
+        "get", "/volumecontent/{id}/path", "Volumes", "What lies at a path.",
+        {200: Reply(ref("Stat"))}, query=(_IN_VOLUME,), has_token=True,
+    ),
+    Operation(
+        "patch", "/volumecontent/{id}/path", "Volumes", "Change owner and permissions.",
+        {200: Reply(ref("Stat"))}, ("StatChange",), query=(_IN_VOLUME,), has_token=True,
+    ),
+    Operation(
+        "delete", "/volumecontent/{id}/path", "Volumes",
+        "Remove a file, or a directory with all below.", NOTHING, query=(_IN_VOLUME,),
+        has_token=True,
+    ),
+    Operation(
+        "get", "/volumecontent/{id}/dir", "Volumes", "What lies in a directory.",
+        {200: Reply(several(ref("Stat")))}, has_token=True,
+        query=(
+            Query("path", TEXT, "`/` if not given"),
+            Query("depth", {"type": "integer", "minimum": 0, "maximum": 64}, "layers"),
+        ),
+    ),
+    Operation(
+        "post", "/volumecontent/{id}/dir", "Volumes", "Make a directory.",
+        {201: Reply(ref("Stat"))}, query=(_IN_VOLUME, *_OWNER), has_token=True,
+    ),
+    Operation(
+        "get", "/volumecontent/{id}/file", "Volumes", "A file's bytes.",
+        {200: Reply(TEXT, BYTES)}, query=(_IN_VOLUME,), has_token=True,
+    ),
+    Operation(
+        "put", "/volumecontent/{id}/file", "Volumes",
+        "Write a file; one that is there is replaced in one step.",
+        {201: Reply(ref("Stat"))}, bytes_in=True, query=(_IN_VOLUME, *_OWNER), has_token=True,
+    ),
     Operation("get", f"{_OWN}/images", "Images and templates", "The images in the store.",
         {200: Reply(several(ref("Image")))},
     ),
@@ -250,7 +270,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "Remove what no sandbox stands on.", {200: Reply(ref("Pruned"))},
     ),
     Operation("delete", f"{_OWN}/images/{{reference}}", "Images and templates",
-        "Remove an image by reference or digest.", _NOTHING,
+        "Remove an image by reference or digest.", NOTHING,
     ),
     Operation("get", f"{_OWN}/templates", "Images and templates", "The templates.",
         {200: Reply(several(ref("Template")))},
@@ -260,7 +280,7 @@ OPERATIONS: tuple[Operation, ...] = (
         _STREAM, ("Build",),
     ),
     Operation("delete", f"{_OWN}/templates/{{name}}", "Images and templates",
-        "Remove a template's build.", _NOTHING,
+        "Remove a template's build.", NOTHING,
     ),
     Operation("get", f"{_OWN}/info", "Server", "Version, process, what runs.",
         {200: Reply(ref("Info"))},
@@ -279,9 +299,10 @@ OPERATIONS: tuple[Operation, ...] = (
         "Make an API key; it is shown only now.", {201: Reply(ref("MadeKey"))}, ("NewKey",),
     ),
     Operation("delete", f"{_OWN}/keys/{{id}}", "This machine's user only", "Remove an API key.",
-        _NOTHING,
+        NOTHING,
     ),
     Operation("post", f"{_OWN}/links", "This machine's user only",
         "Open an address on the loopback for signed links to files.", {200: Reply(ref("Url"))},
     ),
+    *TEMPLATE_OPERATIONS,
 )  # fmt: skip

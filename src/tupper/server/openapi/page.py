@@ -8,7 +8,8 @@ from html import escape
 
 from tupper.core.version import VERSION
 from tupper.protocol.connect import as_list, as_object
-from tupper.server.openapi.operations import OPERATIONS, Operation
+from tupper.server.openapi.operation import Operation
+from tupper.server.openapi.operations import OPERATIONS
 from tupper.server.openapi.shapes import SHAPES, Schema
 
 STYLE = """
@@ -57,6 +58,8 @@ def _operation(operation: Operation) -> str:
     parts = [f"<details><summary>{head}</summary>"]
     if operation.is_open:
         parts.append("<p>Asks for no key.</p>")
+    if operation.has_token:
+        parts.append("<p>Asks for the volume's token instead of a key.</p>")
     if operation.query:
         rows = [
             (query.name, _kind(query.schema), query.text, query.is_required)

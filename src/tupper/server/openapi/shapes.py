@@ -90,6 +90,10 @@ _OURS = record(
     user=said(TEXT, "as whom commands run"),
 )
 
+_ID: Schema = {"type": "integer", "minimum": 0, "maximum": 2**31}
+_MODE: Schema = {"type": "integer", "minimum": 0, "maximum": 0o7777}
+OWNER = (("uid", _ID), ("gid", _ID), ("mode", _MODE))
+
 SHAPES: Mapping[str, Schema] = {
     "Error": record(
         "code message",
@@ -118,6 +122,7 @@ SHAPES: Mapping[str, Schema] = {
             secure=said(FLAG, "every sandbox has a token, whatever this says"),
             allow_internet_access=said(FLAG, "whether it may reach the internet"),
             network=ref("Network"),
+            volumeMounts=said(several(ref("Mount")), "volumes to be seen inside"),
             tupper=ref("Extension"),
         ),
         "A body as E2B's clients send it, with our own keys below `tupper`.",
@@ -305,6 +310,52 @@ SHAPES: Mapping[str, Schema] = {
         logs=several(record("timestamp line", timestamp=TIME, line=TEXT)),
         logEntries=several(ref("LogEntry")),
     ),
+    "Secret": record(
+        "secretID name currentVersion metadata createdAt updatedAt",
+        secretID=TEXT,
+        name=TEXT,
+        currentVersion=WHOLE,
+        metadata=TEXTS,
+        createdAt=TIME,
+        updatedAt=TIME,
+    ),
+    "NewSecret": record(
+        "name value",
+        strict=True,
+        name={**TEXT, "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"},
+        value=said(TEXT, "never shown again", minLength=1, maxLength=16384),
+        metadata=TEXTS,
+    ),
+    "SecretChange": record(
+        "value", strict=True, value={**TEXT, "minLength": 1, "maxLength": 16384}, metadata=TEXTS
+    ),
+    "Volume": record("volumeID name", volumeID=TEXT, name=TEXT),
+    "VolumeAndToken": record(
+        "volumeID name token",
+        volumeID=TEXT,
+        name=TEXT,
+        token=said(TEXT, "for its content, as Authorization: Bearer"),
+    ),
+    "NewVolume": record("name", strict=True, name={**TEXT, "pattern": "^[A-Za-z0-9_-]{1,128}$"}),
+    "Mount": record("name path", strict=True, name=TEXT, path={**TEXT, "pattern": "^/"}),
+    "Stat": record(
+        "name type path size mode uid gid atime mtime ctime",
+        name=TEXT,
+        type={"enum": ["unknown", "file", "directory", "symlink"]},
+        path=TEXT,
+        size=WHOLE,
+        mode=said(WHOLE, "permission bits"),
+        uid=WHOLE,
+        gid=WHOLE,
+        atime=TIME,
+        mtime=TIME,
+        ctime=TIME,
+        target=said(TEXT, "of a link, as written in it"),
+    ),
+    "StatChange": record("", strict=True, uid=_ID, gid=_ID, mode=_MODE),
+    "ContentError": record(
+        "code message", code=said(TEXT, "stable, for programs"), message=said(TEXT, "for people")
+    ),
     "Info": record(
         "version protocol pid engineId sandboxes",
         version=TEXT,
@@ -352,4 +403,47 @@ SHAPES: Mapping[str, Schema] = {
         buildArgs=TEXTS,
         force=FLAG,
     ),
+    "BuildRequest": record(
+        "name",
+        name=said(
+            TEXT, "`name` or `name:tag`", pattern="^[a-z0-9][a-z0-9._-]{0,60}(:[a-z0-9_-]+)?$"
+        ),
+        tags=several({**TEXT, "pattern": "^[a-z0-9_-]+$"}),
+        cpuCount=said(NUMBER, "of its sandboxes", minimum=1),
+        memoryMB=said(WHOLE, "of its sandboxes", minimum=128, maximum=2**40),
+    ),
+    "BuildRequested": record(
+        "templateID buildID public names tags aliases",
+        templateID=TEXT,
+        buildID=TEXT,
+        public=FLAG,
+        names=several(TEXT),
+        tags=several(TEXT),
+        aliases=several(TEXT),
+    ),
+    "FilesLink": record("present", present=FLAG, url=TEXT),
+    "BuildPlan": record(
+        "",
+        fromImage=TEXT,
+        fromTemplate=TEXT,
+        force=FLAG,
+        startCmd=TEXT,
+        readyCmd=TEXT,
+        steps=several(record("type", type=TEXT, args=several(TEXT), filesHash=TEXT, force=FLAG)),
+    ),
+    "BuildStatus": record(
+        "templateID buildID status logs logEntries",
+        templateID=TEXT,
+        buildID=TEXT,
+        status={"enum": ["waiting", "building", "ready", "error"]},
+        logs=several(TEXT),
+        logEntries=several({"type": "object"}),
+        reason={"type": "object"},
+    ),
+    "BuildLogs": record("logs", logs=several({"type": "object"})),
+    "Alias": record("templateID public", templateID=TEXT, public=FLAG),
+    "Tag": record("tag buildID createdAt", tag=TEXT, buildID=TEXT, createdAt=TIME),
+    "TagsWanted": record("target tags", target=TEXT, tags=several(TEXT)),
+    "TagsUnwanted": record("name tags", name=TEXT, tags=several(TEXT)),
+    "TemplateChange": record("", public=FLAG),
 }
