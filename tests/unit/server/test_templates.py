@@ -134,6 +134,7 @@ PLAN = {"fromTemplate": "base", "force": False, "steps": []}
         {"steps": [{"type": "ENV", "args": ["A=B", "c"]}]},
         {"steps": [{"type": "COPY", "args": ["a", "b"], "filesHash": "../x"}]},
         {"steps": [{"type": "COPY", "args": ["a", "b", "", "999"], "filesHash": HASH}]},
+        {"steps": [{"type": "USER", "args": ["a:b"]}]},
         {"steps": "x"},
         {"steps": [{"type": "RUN", "args": ["x"]}] * 1001},
     ],
