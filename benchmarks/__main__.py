@@ -19,8 +19,10 @@ NAMES = (
     "command_roundtrip",
     "files_throughput",
     "parallel_create",
+    "fork",
     "idle",
     "platforms",
+    "through_e2b",
     "soak",
 )
 _ON_REQUEST = frozenset({"soak"})

@@ -30,6 +30,8 @@ NAMES = {
     "AsyncSandbox": "Sandbox",
     "AsyncSandboxPaginator": "SandboxPaginator",
     "AsyncVolume": "Volume",
+    "AsyncSecret": "Secret",
+    "AsyncSecretPaginator": "SecretPaginator",
     "AsyncSnapshotPaginator": "SnapshotPaginator",
     "AsyncTemplate": "Template",
     "AsyncWriteData": "WriteData",

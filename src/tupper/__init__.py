@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from tupper.sdk._async.git import AsyncGit as AsyncGit
     from tupper.sdk._async.paginator import AsyncSandboxPaginator as AsyncSandboxPaginator
     from tupper.sdk._async.sandbox import AsyncSandbox as AsyncSandbox
+    from tupper.sdk._async.secret import AsyncSecret as AsyncSecret
+    from tupper.sdk._async.secret import AsyncSecretPaginator as AsyncSecretPaginator
     from tupper.sdk._async.template import AsyncTemplate as AsyncTemplate
     from tupper.sdk._async.volume import AsyncVolume as AsyncVolume
     from tupper.sdk._faces_async import AsyncCommandInputHandle as AsyncCommandInputHandle
@@ -82,6 +84,8 @@ if TYPE_CHECKING:
     from tupper.sdk._shared.errors import (
         SandboxUnreachableException as SandboxUnreachableException,
     )
+    from tupper.sdk._shared.errors import SecretException as SecretException
+    from tupper.sdk._shared.errors import SecretNotFoundException as SecretNotFoundException
     from tupper.sdk._shared.errors import (
         ServiceBusyException as ServiceBusyException,
     )
@@ -110,6 +114,7 @@ if TYPE_CHECKING:
     from tupper.sdk._shared.ready import wait_for_process as wait_for_process
     from tupper.sdk._shared.ready import wait_for_timeout as wait_for_timeout
     from tupper.sdk._shared.ready import wait_for_url as wait_for_url
+    from tupper.sdk._shared.secret import SecretInfo as SecretInfo
     from tupper.sdk._shared.signature import Signature as Signature
     from tupper.sdk._shared.signature import get_signature as get_signature
     from tupper.sdk._shared.template import BuildInfo as BuildInfo
@@ -236,6 +241,8 @@ if TYPE_CHECKING:
     from tupper.sdk._sync.git import Git as Git
     from tupper.sdk._sync.paginator import SandboxPaginator as SandboxPaginator
     from tupper.sdk._sync.sandbox import Sandbox as Sandbox
+    from tupper.sdk._sync.secret import Secret as Secret
+    from tupper.sdk._sync.secret import SecretPaginator as SecretPaginator
     from tupper.sdk._sync.template import Template as Template
     from tupper.sdk._sync.volume import Volume as Volume
 
@@ -250,6 +257,8 @@ __all__ = [
     "AsyncGit",
     "AsyncSandbox",
     "AsyncSandboxPaginator",
+    "AsyncSecret",
+    "AsyncSecretPaginator",
     "AsyncSnapshotPaginator",
     "AsyncTemplate",
     "AsyncVolume",
@@ -315,6 +324,11 @@ __all__ = [
     "SandboxQuery",
     "SandboxState",
     "SandboxUnreachableException",
+    "Secret",
+    "SecretException",
+    "SecretInfo",
+    "SecretNotFoundException",
+    "SecretPaginator",
     "ServiceBusyException",
     "Signature",
     "SnapshotInfo",
@@ -367,6 +381,8 @@ _HOMES = {
     "AsyncGit": "tupper.sdk._async.git",
     "AsyncSandbox": "tupper.sdk._async.sandbox",
     "AsyncSandboxPaginator": "tupper.sdk._async.paginator",
+    "AsyncSecret": "tupper.sdk._async.secret",
+    "AsyncSecretPaginator": "tupper.sdk._async.secret",
     "AsyncSnapshotPaginator": "tupper.sdk._async.copies",
     "AsyncTemplate": "tupper.sdk._async.template",
     "AsyncVolume": "tupper.sdk._async.volume",
@@ -432,6 +448,11 @@ _HOMES = {
     "SandboxQuery": "tupper.sdk._shared.types",
     "SandboxState": "tupper.sdk._shared.types",
     "SandboxUnreachableException": "tupper.sdk._shared.errors",
+    "Secret": "tupper.sdk._sync.secret",
+    "SecretException": "tupper.sdk._shared.errors",
+    "SecretInfo": "tupper.sdk._shared.secret",
+    "SecretNotFoundException": "tupper.sdk._shared.errors",
+    "SecretPaginator": "tupper.sdk._sync.secret",
     "ServiceBusyException": "tupper.sdk._shared.errors",
     "Signature": "tupper.sdk._shared.signature",
     "SnapshotInfo": "tupper.sdk._shared.types",

@@ -22,6 +22,8 @@ class Settings:
         max_sandboxes: how many may run at once.
         default_timeout_s: a sandbox's life if the caller does not say.
         max_timeout_s: the longest life a caller may ask for.
+        requests_per_s: how many requests an API key may make in a second; 0 for no limit. Nobody
+            on the unix socket is limited.
         cpus, memory_mib, disk_mib, pids: the limits of a sandbox if the caller does not say.
         leave_after_s: the background process leaves after this long with nothing running.
         backend: the default backend; empty for the strongest usable one.
@@ -32,6 +34,7 @@ class Settings:
     trust_host_ca: bool = True
     min_free_disk_mib: int = 1024
     max_sandboxes: int = 1000
+    requests_per_s: float = 200.0
     default_timeout_s: float = 300.0
     max_timeout_s: float = 30 * 24 * 3600.0
     cpus: float = 2.0

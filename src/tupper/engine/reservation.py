@@ -78,12 +78,21 @@ def reserve(context: Context, request: CreateRequest) -> tuple[Sandbox, CreateRe
 
 
 def _check_room(context: Context, request: CreateRequest) -> None:
-    settings = context.settings
     wanted = (request.owner_key, request.name)
     taken = ((s.record.owner_key, s.record.name) for s in context.sandboxes.values())
     if request.name and wanted in taken:
         raise AlreadyExists(f"a sandbox named {request.name!r} exists")
     check_capacity(context)
+    check_free_disk(context)
+
+
+def check_free_disk(context: Context) -> None:
+    """Refuse to begin what takes the host's disk when that is nearly full.
+
+    Raises:
+        OutOfDisk: with what is free and what must be.
+    """
+    settings = context.settings
     free_mib = shutil.disk_usage(context.paths.data).free // _MIB
     if free_mib < settings.min_free_disk_mib:
         raise OutOfDisk(

@@ -20,10 +20,11 @@ from pathlib import Path
 
 from tupper.core import userns
 from tupper.core.backend import Mount
-from tupper.core.errors import AlreadyExists, InvalidArgument, NotFound, TupperError
+from tupper.core.errors import AlreadyExists, Conflict, InvalidArgument, NotFound, TupperError
 from tupper.core.ids import new_token, new_volume_id
 from tupper.core.log import problem
 from tupper.core.paths import make_private
+from tupper.core.sandbox import SandboxRecord
 from tupper.core.volume import VolumeMount, VolumeRecord
 from tupper.engine.store import Store
 from tupper.engine.tree import Tree
@@ -138,12 +139,23 @@ class Volumes:
         for path in (place, self._directory):
             _sync(path)
 
-    async def remove(self, volume_id: str) -> None:
-        """Remove a volume with all that is in it; no sandbox may have it.
+    async def remove(self, volume_id: str, users: Iterable[SandboxRecord]) -> None:
+        """Remove a volume with all that is in it.
+
+        Args:
+            volume_id: which.
+            users: all sandboxes that live.
 
         Raises:
             VolumeNotFound: it is gone already.
+            Conflict: a sandbox has it.
         """
+        for user in users:
+            if any(mount.volume_id == volume_id for mount in user.volumes):
+                raise Conflict(
+                    f"volume {volume_id} is in use by sandbox {user.id}",
+                    hint="end the sandboxes that have it mounted first",
+                )
         record = self._volumes.pop(volume_id, None)
         if record is None:
             raise VolumeNotFound(f"volume {volume_id!r} was not found")

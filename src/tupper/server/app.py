@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from tupper.core.errors import Unauthenticated
+from tupper.core.errors import LimitReached, Unauthenticated
 from tupper.engine import Engine
 from tupper.server import (
     commands,
@@ -30,7 +30,10 @@ from tupper.server.auth import find_key, given_secrets
 from tupper.server.http import failure, plain_failure
 from tupper.server.idempotency import Keys
 from tupper.server.links import Links
+from tupper.server.rate import Rate
 
+# Wrong keys from one address in a second.
+STRANGERS_PER_S = 20.0
 # What asks for no key.
 OPEN = ("/health", *docs.OPEN)
 
@@ -70,6 +73,13 @@ async def _refuse(request: Request, error: Exception) -> Response:
     return plain_failure(404, f"there is no {request.url.path}", "not_found")
 
 
+def _too_many() -> Response:
+    refusal = failure(LimitReached("too many requests", hint="wait a second"))
+    # E2B's clients do so by themselves.
+    refusal.headers.update({"Retry-After": "1", "Should-Retry": "true"})
+    return refusal
+
+
 class Gatekeeper:
     """Before any route: the raw path becomes the path, and the key is looked at."""
 
@@ -77,6 +87,8 @@ class Gatekeeper:
         self._app = app
         self._engine = engine
         self._activity = activity
+        self._rate = Rate(engine.settings.requests_per_s)
+        self._strangers = Rate(STRANGERS_PER_S)
 
     @property
     def inner(self) -> Starlette:
@@ -98,18 +110,31 @@ class Gatekeeper:
             return
         with self._activity:
             scope["path"] = scope["raw_path"].decode("ascii")
-            if not await self._may_pass(scope):
-                error = Unauthenticated(
-                    "the API key is missing or wrong", hint="send it as the header X-API-KEY"
-                )
-                refusal = failure(error)
+            if (refusal := await self._refuse(scope)) is not None:
                 refusal.headers["connection"] = "close"  # whatever body is on its way
                 await refusal(scope, receive, send)
                 return
             await self._app(scope, receive, send)
 
+    async def _refuse(self, scope: Scope) -> Response | None:
+        """The answer to a request that goes no further."""
+        if scope["state"].get("local") is True:
+            return None
+        address = (scope.get("client") or ("",))[0]
+        if await self._may_pass(scope):
+            # Who shows no key, where none is asked for, is told by the address.
+            caller = scope["state"].get("key") or f"at {address}"
+            return None if self._rate.allows(caller) else _too_many()
+        if not self._strangers.allows(address):
+            return _too_many()
+        return failure(
+            Unauthenticated(
+                "the API key is missing or wrong", hint="send it as the header X-API-KEY"
+            )
+        )
+
     async def _may_pass(self, scope: Scope) -> bool:
-        if scope["state"].get("local") is True or scope["path"] in OPEN:
+        if scope["path"] in OPEN:
             return True
         if scope["path"].startswith(volumes.PREFIX):  # judged there, by the volume's own token
             return True

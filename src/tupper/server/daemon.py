@@ -33,6 +33,7 @@ from tupper.engine import Engine
 from tupper.engine.parts import Parts
 from tupper.server.activity import Activity
 from tupper.server.app import make_app
+from tupper.server.auth import new_key
 from tupper.server.limits import raise_file_limit
 from tupper.server.links import Links
 from tupper.server.listen import Listeners, bind_private, bind_tcp
@@ -52,6 +53,8 @@ class Options:
         listen: ``host:port`` to listen on too, with API keys.
         domain: what E2B's clients append to ``<port>-<id>.``; None for ``localhost:PORT``.
         ready: called once it can be connected to, with the URLs; the private one first.
+        first_key: called with a new API key, if it listens on TCP and there is none yet; None makes
+            none.
         failed: called with the reason when it cannot start; not when another one serves already.
         find_parts: makes the layers below; None for the real ones.
     """
@@ -60,6 +63,7 @@ class Options:
     listen: Sequence[str] = ()
     domain: str | None = None
     ready: Callable[[Sequence[str]], None] = lambda _urls: None
+    first_key: Callable[[str], None] | None = None
     failed: Callable[[str], None] = lambda _reason: None
     find_parts: FindParts | None = None
 
@@ -121,6 +125,10 @@ async def _serve(
     if not options.background:
         idler.cancel()
     event("daemon.ready", pid=os.getpid(), version=VERSION, sandboxes=engine.count)
+    if public and options.first_key is not None and not await engine.store.keys():
+        secret, key = new_key("made by tupper serve")
+        await engine.store.add_key(key)
+        options.first_key(secret)
     options.ready([url, *(_url(listener) for listener in public)])
     try:
         await leave.wait()

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 # From the connection, or from a head's first byte, to its last.
 HEAD_S = 30.0
+# For what still comes after a refusal.
+LINGER_S = 2.0
 
 
 def _most_strangers() -> float:
@@ -54,6 +56,7 @@ class Front(H11Protocol):
         self._head = bytearray()
         self._is_local = app_state.get("local") is True
         self._is_refused = False
+        self._is_over = False
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -82,6 +85,8 @@ class Front(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Look at it if a request begins here, then pass it on."""
+        if self._is_over:
+            return
         if not self._is_between_requests():
             super().data_received(data)
             self._mind_pipelined_head()
@@ -94,18 +99,44 @@ class Front(H11Protocol):
         self._got_head()
         seen = bytes(self._head)
         self._head.clear()
-        if end < 0 or not self._take(seen[: end + 4], seen[end + 4 :]):
+        if end > MAX_HEAD or end < 0:
+            self._say(
+                431,
+                b"Request Header Fields Too Large",
+                f"the head of the request has more than {MAX_HEAD} bytes",
+            )
+        elif not self._take(seen[: end + 4], seen[end + 4 :]):
             super().data_received(seen)
             self._mind_pipelined_head()
 
     def send_400_response(self, msg: str) -> None:
         """The answer to what is not HTTP, in the shape of all our errors."""
-        body = json.dumps({"code": 400, "message": msg, "error_code": "invalid_argument"}).encode()
+        self._say(400, b"Bad Request", msg)
+
+    def _say(self, status: int, phrase: bytes, message: str) -> None:
+        said = {"code": status, "message": message, "error_code": "invalid_argument"}
+        body = json.dumps(said).encode()
         self.transport.write(
-            b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\n"
-            b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+            b"HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nConnection: close\r\n"
+            b"Content-Length: %d\r\n\r\n%s" % (status, phrase, len(body), body)
         )
-        self.transport.close()
+        # Closed at once, with bytes of the client's unread, the answer would be lost to a reset.
+        self._is_over = True
+        self._got_head()
+        self.transport.write_eof()
+        self._deadline = self.loop.call_later(LINGER_S, self.transport.abort)
+
+    def eof_received(self) -> None:
+        """Tell who stopped in the middle of a request; who has said all of it may just be gone."""
+        if self._is_over:
+            return
+        cycle: Any = self.cycle  # None before the first request, whatever its type says
+        if self._head:
+            self._got_head()
+            self._head.clear()
+            self.send_400_response("the request ends inside its head")
+        elif cycle is not None and cycle.more_body and not cycle.response_started:
+            self.send_400_response("the body is shorter than it was announced")
 
     def on_response_complete(self) -> None:
         """The next request may have begun to come already."""
@@ -113,6 +144,8 @@ class Front(H11Protocol):
         self._mind_pipelined_head()
 
     def _mind_pipelined_head(self) -> None:
+        if self._is_over:
+            return
         if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
             self._expect_head()
         else:

@@ -24,6 +24,7 @@ _T = TypeVar("_T")
 Handler = Callable[[Request], Awaitable[Response]]
 
 MAX_PAGE = 100
+BODY_S = 60.0
 MAX_BODY = 4 * 1024 * 1024
 _RETRIED = frozenset({429, 502, 503, 504})
 
@@ -100,13 +101,17 @@ async def read_body(request: Request) -> Fields:
     """The JSON object in the body; an empty body is an empty object.
 
     Raises:
-        InvalidArgument: it is something else, or too large.
+        InvalidArgument: it is something else, too large, or too slow.
     """
     kept = bytearray()
-    async for chunk in request.stream():
-        kept += chunk
-        if len(kept) > MAX_BODY:
-            raise InvalidArgument(f"the body is larger than {MAX_BODY} bytes")
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for chunk in request.stream():
+                kept += chunk
+                if len(kept) > MAX_BODY:
+                    raise InvalidArgument(f"the body is larger than {MAX_BODY} bytes")
+    except TimeoutError as error:
+        raise InvalidArgument(f"the body did not come within {BODY_S:g} s") from error
     return parse_object(bytes(kept))
 
 
@@ -136,7 +141,7 @@ def guarded(handler: Handler) -> Handler:
     return guard
 
 
-_OF_SANDBOX = re.compile(r"(?:/v2|/tupper/v1)?/sandboxes/[^/]+(?:/.*)?")
+_OF_SANDBOX = re.compile(r"(?:/\w+)*/sandboxes/[^/]+(?:/.*)?")
 
 
 async def _find_own(request: Request) -> None:

@@ -220,10 +220,12 @@ async def _write(request: Request, tree: Tree) -> Response:
         writing = tree.writing(path, owner, force=force)
         upload = await asyncio.to_thread(writing.__enter__)
         stack.push(writing)
-        kept = bytearray()
+        engine, kept = engine_of(request), bytearray()
+        engine.check_free_disk()
         async for chunk in request.stream():
             kept += chunk
             if len(kept) >= _CHUNK:
+                engine.check_free_disk()
                 await asyncio.to_thread(upload.write, bytes(kept))
                 kept.clear()
         await asyncio.to_thread(upload.write, bytes(kept))

@@ -204,11 +204,18 @@ def test_help_is_quick_because_nothing_heavy_is_imported():
 
 
 def test_serve_takes_the_place_of_the_background_process(tupper, tupper_raw, box):
+    for key in tupper("key", "list", "-q").out.split():
+        tupper("key", "remove", key)
     server = tupper_raw("serve", "--listen", "127.0.0.1:0")
     lines = iter(server.stderr.readline, b"")
     url = next(line for line in lines if b"listening on http" in line).split()[-1].decode()
     said = [next(lines).decode(), next(lines).decode(), next(lines).decode()]
     assert f"E2B_API_URL={url} E2B_SANDBOX_URL={url}" in said[1]
+    key = said[2].strip().removeprefix("export E2B_API_KEY=")
+    request = urllib.request.Request(f"{url}/v2/sandboxes", headers={"X-API-KEY": key})
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(request, timeout=60) as answer:
+        assert answer.status == 200
     assert tupper("exec", box, "--", "echo", "still here").out == "still here\n"
     second = tupper("serve")
     assert second.code == 1

@@ -103,8 +103,8 @@ def row_commands_background_and_list(w):
         assert listed[handle.pid].cmd == "/bin/bash"
         assert listed[handle.pid].args == ["-l", "-c", "sleep 60"]
         assert w.sbx.commands.kill(handle.pid) is True
-    pids = {each.pid for each in w.sbx.commands.list()}
-    assert not pids & {handle.pid for handle in handles}
+    killed = {handle.pid for handle in handles}
+    w.wait_for(lambda: not killed & {each.pid for each in w.sbx.commands.list()})
 
 
 @row

@@ -88,9 +88,11 @@ def row_life_killed_in_flight(w):
     import threading
 
     made = w.create()
-    killer = threading.Timer(1.0, made.kill)
-    killer.start()
-    error = w.raises("TimeoutException", lambda: made.commands.run("sleep 60"))
+    killer = threading.Thread(target=made.kill)
+    error = w.raises(
+        "TimeoutException",
+        lambda: made.commands.run("echo begun; sleep 60", on_stdout=lambda _: killer.start()),
+    )
     killer.join()
     assert "end of life while the request was in flight" in str(error), str(error)
 

@@ -155,6 +155,31 @@ const rows = {
     await assert.rejects(e2b.Template.build(failing, name), error =>
       error instanceof e2b.BuildError && /exit status 7/.test(error.message))
   },
+  async volumes() {
+    const volume = await e2b.Volume.create(`v-${randomUUID().slice(0, 8)}`)
+    await volume.writeFile('/d/f.txt', 'from outside', { force: true })
+    const made = await Sandbox.create({ timeoutMs: 60_000, volumeMounts: { '/mnt/data': volume } })
+    const shown = await made.commands.run('cat /mnt/data/d/f.txt; echo inside > /mnt/data/g')
+    assert.equal(shown.stdout, 'from outside')
+    assert.equal(await volume.readFile('/g'), 'inside\n')
+    assert.deepEqual((await volume.list('/')).map(each => each.path), ['/d', '/g'])
+    assert.equal(await volume.exists('/none'), false)
+    await assert.rejects(e2b.Volume.destroy(volume.volumeId), e2b.VolumeError)
+    await made.kill()
+    assert.equal(await e2b.Volume.destroy(volume.volumeId), true)
+    assert.equal(await e2b.Volume.destroy(volume.volumeId), false)
+  },
+  async private_ports() {
+    const made = await Sandbox.create({ timeoutMs: 60_000, network: { allowPublicTraffic: false } })
+    await made.commands.run('python3 -m http.server 8000', { background: true, timeoutMs: 0 })
+    const ask = headers => fetch(process.env.E2B_API_URL, {
+      headers: { 'E2b-Sandbox-Id': made.sandboxId, 'E2b-Sandbox-Port': '8000', ...headers },
+    })
+    assert.equal((await ask({})).status, 403)
+    const right = { 'e2b-traffic-access-token': made.trafficAccessToken }
+    await until(async () => (await ask(right)).status === 200)
+    await made.kill()
+  },
   async code() {
     const { Sandbox: Interpreter } = await import(
       pathToFileURL(require.resolve('@e2b/code-interpreter')).href)
@@ -173,8 +198,7 @@ const rows = {
     await made.kill()
   },
   async killed_in_flight(sbx) {
-    const running = sbx.commands.run('sleep 60')
-    setTimeout(() => sbx.kill(), 1000)
+    const running = sbx.commands.run('echo begun; sleep 60', { onStdout: () => void sbx.kill() })
     await assert.rejects(running, error => /end of life while the request was in flight/.test(error.message))
     assert.equal(await sbx.isRunning(), false)
     const answer = await fetch(process.env.E2B_API_URL, {

@@ -24,7 +24,7 @@ async def serving(world):
     app.lead_links(Links(world.paths, listeners, (), None))
     tcp = bind_tcp("127.0.0.1:0")
     world.tcp = f"http://127.0.0.1:{tcp.getsockname()[1]}"
-    world.engine, world.leave, world.app = engine, leave, app.inner
+    world.engine, world.leave, world.app, world.gate = engine, leave, app.inner, app
     await listeners.add(bind_private(world.paths.socket), local=True, domain=None)
     await listeners.add(tcp, local=False, domain="example.test")
     try:

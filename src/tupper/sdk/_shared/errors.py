@@ -7,6 +7,7 @@ Each carries what the server or the agent said in a form that programs can use: 
     ├── AuthenticationException
     │   └── GitAuthException
     ├── ServiceBusyException
+    ├── SecretException
     ├── VolumeException
     ├── BuildException
     │   └── FileUploadException
@@ -18,6 +19,7 @@ Each carries what the server or the agent said in a form that programs can use: 
         ├── NotFoundException
         │   ├── FileNotFoundException
         │   ├── SandboxNotFoundException
+        │   ├── SecretNotFoundException
         │   ├── VolumeNotFoundException
         │   └── VolumePathNotFoundException
         ├── NotEnoughSpaceException
@@ -122,6 +124,18 @@ class SandboxNotFoundException(NotFoundException):
     """No sandbox has this id or name, or it has ended."""
 
     code = "sandbox_not_found"
+
+
+class SecretNotFoundException(NotFoundException):
+    """No secret has this id or name."""
+
+    code = "secret_not_found"
+
+
+class SecretException(_Reported):
+    """Something is wrong with a secret, such as its name."""
+
+    code = "secret_error"
 
 
 class VolumeNotFoundException(NotFoundException):
@@ -307,11 +321,18 @@ def from_control(status: int, body: dict[str, object] | None) -> _Reported:
 
 def volume_failure(error: _Reported) -> _Reported:
     """The exception of a call about volumes, for one of a sandbox."""
-    if type(error) in (InvalidArgumentException, ConflictException, SandboxException):
-        return VolumeException(
-            error.message, status_code=error.status_code, code=error.code, hint=error.hint
-        )
-    return error
+    return _instead(error, VolumeException)
+
+
+def secret_failure(error: _Reported) -> _Reported:
+    """The exception of a call about secrets, for one of a sandbox."""
+    return _instead(error, SecretException)
+
+
+def _instead(error: _Reported, kind: type[_Reported]) -> _Reported:
+    if type(error) not in (InvalidArgumentException, ConflictException, SandboxException):
+        return error
+    return kind(error.message, status_code=error.status_code, code=error.code, hint=error.hint)
 
 
 def from_volume(status: int, body: Mapping[str, object]) -> _Reported:
