@@ -26,6 +26,9 @@ class Templates:
     async def ensure(self, name, **_):
         raise TemplateNotFound(f"there is no template {name}")
 
+    async def peek(self, name):
+        return None
+
     async def remove(self, name):
         raise TemplateNotFound(f"there is no template {name}")
 
