@@ -209,8 +209,11 @@ def test_sigterm_leaves_in_order_and_ends_no_sandbox(home):
 
 def test_restart_replaces_the_program_and_adopts(home):
     with daemon(home) as process, client(home) as http:
-        made = http.post("/v2/sandboxes", json={}).json()
-        assert http.post("/tupper/v1/shutdown", json={}).status_code == 409
+        answer = http.post("/v2/sandboxes", json={})
+        assert answer.status_code == 201, answer.text
+        made = answer.json()
+        refused = http.post("/tupper/v1/shutdown", json={})
+        assert refused.status_code == 409, (refused.text, http.get("/v2/sandboxes").text)
         assert http.post("/tupper/v1/shutdown", json={"restart": True}).status_code == 202
         process.wait_ready()
         assert http.get("/tupper/v1/info").json()["pid"] == process.process.pid
