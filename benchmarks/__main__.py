@@ -19,6 +19,7 @@ NAMES = (
     "command_roundtrip",
     "files_throughput",
     "parallel_create",
+    "fork",
     "idle",
     "platforms",
     "through_e2b",

@@ -6,13 +6,13 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"sync"
 	"syscall"
 )
 
 const (
 	capSysResource = 24 // CAP_SYS_RESOURCE
 	capBoundDrop   = 24 // PR_CAPBSET_DROP
-	spawners       = 2
 )
 
 // spawner forks on threads of their own, which differ from the agent's other
@@ -25,7 +25,14 @@ const (
 //   - Their umask is their own, so that a child can have another one.
 //
 // So nothing has to run between fork and exec.
-type spawner struct{ work chan job }
+//
+// The second one begins when both are needed: a thread costs every sandbox's
+// start a millisecond, and memory.
+type spawner struct {
+	ctx  context.Context
+	work chan job
+	more sync.Once
+}
 
 type job struct {
 	path  string
@@ -41,10 +48,8 @@ type started struct {
 }
 
 func newSpawner(ctx context.Context) *spawner {
-	s := &spawner{work: make(chan job)}
-	for range spawners {
-		go s.run(ctx)
-	}
+	s := &spawner{ctx: ctx, work: make(chan job)}
+	go s.run(ctx)
 	return s
 }
 
@@ -74,7 +79,12 @@ func (j job) run(ownUmask bool) started {
 func (s *spawner) fork(j job) (int, error) {
 	done := make(chan started, 1)
 	j.done = done
-	s.work <- j
+	select {
+	case s.work <- j:
+	default:
+		s.more.Do(func() { go s.run(s.ctx) })
+		s.work <- j
+	}
 	result := <-done
 	return result.pid, result.err
 }

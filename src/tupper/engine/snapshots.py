@@ -28,7 +28,7 @@ DEFAULT_TAG = "default"
 
 
 async def keep_snapshot(
-    context: Context, watch: Watch, sandbox: Sandbox, name: str
+    context: Context, watch: Watch, sandbox: Sandbox, name: str, *, memory: bool
 ) -> SnapshotRecord:
     """Save a running sandbox as a snapshot. Call with its lock held.
 
@@ -36,6 +36,7 @@ async def keep_snapshot(
         context, watch: of the engine.
         sandbox: which.
         name: ``name``, ``name:tag`` or empty. Taken over from an older snapshot that has it.
+        memory: whether others go on from there, or boot from its files.
 
     Raises:
         InvalidArgument: it is no name.
@@ -45,7 +46,7 @@ async def keep_snapshot(
     refuse_mounts(sandbox, "a snapshot")
     snapshot_id = new_snapshot_id()
     place = context.snapshots / f"tmp-{snapshot_id}"
-    saved = await snapshot_into(context, watch, sandbox, place, durable=True)
+    saved = await snapshot_into(context, watch, sandbox, place, durable=True, memory=memory)
     place.rename(context.snapshots / snapshot_id)
     await asyncio.to_thread(sync_directory, context.snapshots)
     source = sandbox.record

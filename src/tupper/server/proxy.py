@@ -52,19 +52,39 @@ def find_target(engine: Engine, head: Head) -> Destination | None:
     destination = find_destination(head)
     if destination is not None or head.path != "/files":
         return destination
-    query = parse_qs(head.query, keep_blank_values=True)
-    signature = query.get("signature", [""])[0]
-    if not signature:
+    if not parse_qs(head.query).get("signature"):
         return None
-    operation = "write" if head.method == b"POST" else "read"
-    path, user, expiration = (
-        query.get(key, [""])[0] for key in ("path", "username", "signature_expiration")
-    )
-    for sandbox in engine.running():
-        good = file_signature(path, operation, user, sandbox.record.token, expiration)
-        if hmac.compare_digest(good.encode(), signature.encode()):
+    for sandbox in engine.reachable():
+        if _is_signed(head, sandbox.record.token):
             return Destination(sandbox.id, ENVD_PORT)
     return Destination("", ENVD_PORT, "invalid signature")
+
+
+def _is_signed(head: Head, token: str) -> bool:
+    """Whether a URL of a file has the signature that a sandbox's token makes."""
+    query = parse_qs(head.query, keep_blank_values=True)
+    operation = "write" if head.method == b"POST" else "read"
+    path, user, expiration, signature = (
+        query.get(key, [""])[0] for key in ("path", "username", "signature_expiration", "signature")
+    )
+    good = file_signature(path, operation, user, token, expiration)
+    return hmac.compare_digest(good.encode(), signature.encode())
+
+
+async def _wake(engine: Engine, head: Head, to: Destination) -> str:
+    """Resume a paused sandbox that asked for that; why the caller may not, or nothing.
+
+    The agent judges who may talk to it, but a paused one cannot: so its token is asked for here.
+    """
+    record = engine.record(to.sandbox_id)
+    if record is None or not engine.resumes_itself(to.sandbox_id):
+        return ""
+    given = head.values(b"x-access-token")
+    has_token = any(hmac.compare_digest(one, record.token.encode()) for one in given)
+    if to.port == ENVD_PORT and not has_token and not _is_signed(head, record.token):
+        return "The sandbox is paused, and this is not its access token"
+    await engine.connect(to.sandbox_id, None)
+    return ""
 
 
 async def serve_stream(
@@ -82,6 +102,8 @@ async def serve_stream(
     reader, writer = adopt_transport(transport, rest)
     try:
         refusal = _refuse(engine.record(to.sandbox_id), head, to)
+        if refusal is None and (complaint := await _wake(engine, head, to)):
+            refusal = 403, {"sandboxId": to.sandbox_id, "message": complaint}
         if refusal is None:
             await _forward(engine, reader, writer, head, to)
         else:

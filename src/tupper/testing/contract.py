@@ -37,6 +37,7 @@ from tupper.core.backend import (
     MachinePlan,
     MachineRecord,
     Probe,
+    Snapshot,
 )
 from tupper.core.errors import InvalidArgument, TupperError, Unsupported
 from tupper.core.ids import new_sandbox_id
@@ -289,6 +290,68 @@ class BackendContract(abc.ABC):
                 await (await start).stop(grace_s=0)  # it was faster
             await assert_nothing_left(plan)
 
+    async def test_saved_machine_goes_on_beside_itself(
+        self, home: Path, backend: Backend, plan: MachinePlan
+    ) -> None:
+        """Saved running and paused; both go on, and are restored twice under other names."""
+        probe = await backend.probe()
+        if not probe.capabilities >= _SAVING:
+            pytest.skip(f"{backend.name} does not save machines: {probe.details.get('snapshots')}")
+        machine = await backend.start(plan)
+        others: list[tuple[Machine, MachinePlan]] = []
+        try:
+            assert await agent_answers(machine.agent)
+            saved = await _save(plan, machine, home / "one")
+            await _hold(plan, machine)
+            await machine.pause()
+            (home / "two").mkdir()
+            again = await machine.snapshot(home / "two")
+            assert not await agent_answers(machine.agent, timeout_s=0.3)
+            await machine.resume()
+            await machine.wake()
+            assert await agent_answers(machine.agent)
+            for snapshot in (saved, again):
+                other = self._other_plan(home)
+                others.append((await backend.restore(snapshot, other), other))
+                assert await agent_answers(others[-1][0].agent)
+        finally:
+            for one, _ in others:
+                await one.stop(grace_s=0)
+            await machine.stop(grace_s=0)
+        for left in (plan, *(other for _, other in others)):
+            await assert_nothing_left(left)
+
+    async def test_saves_that_fail_leave_the_machine_alive(
+        self, home: Path, backend: Backend, plan: MachinePlan
+    ) -> None:
+        """Its agent is not held, or the place is gone."""
+        if not (await backend.probe()).capabilities >= _SAVING:
+            pytest.skip(f"{backend.name} does not save machines")
+        machine = await backend.start(plan)
+        try:
+            assert await agent_answers(machine.agent)
+            with pytest.raises(TupperError):
+                await machine.snapshot(home / "nowhere" / "at all")
+            assert await agent_answers(machine.agent)
+            snapshot = await _save(plan, machine, home / "fine")
+            other = self._other_plan(home)
+            with pytest.raises(Unsupported):
+                await backend.restore(replace(snapshot, version="of long ago"), other)
+            await assert_nothing_left(other)
+            for path in list((home / "fine").iterdir()):
+                path.rename(home / path.name)
+            with pytest.raises(TupperError):
+                await backend.restore(snapshot, other)
+            await assert_nothing_left(other)
+        finally:
+            await machine.stop(grace_s=0)
+        await assert_nothing_left(plan)
+
+    def _other_plan(self, home: Path) -> MachinePlan:
+        sandbox_id = new_sandbox_id()
+        (home / sandbox_id).mkdir(mode=0o700)
+        return self.make_plan(home / sandbox_id, sandbox_id)
+
     async def test_capabilities_agree_with_behaviour(
         self, home: Path, backend: Backend, plan: MachinePlan
     ) -> None:
@@ -308,6 +371,40 @@ class BackendContract(abc.ABC):
         finally:
             await machine.stop(grace_s=0)
         await assert_nothing_left(plan)
+
+
+_SAVING = frozenset({Capability.SNAPSHOT, Capability.RESTORE})
+
+
+async def _hold(plan: MachinePlan, machine: Machine) -> None:
+    """Hold the agent; a machine that needs it closed has it closed when this returns."""
+    reader, writer = await asyncio.open_unix_connection(machine.agent.path)
+    try:
+        body = b'{"leaseMs":60000}'
+        writer.write(
+            b"POST /tupper/hold HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n"
+            + f"X-Access-Token: {plan.agent_config['accessToken']}\r\n".encode()
+            + b"Content-Length: %d\r\n\r\n" % len(body)
+            + body
+        )
+        async with asyncio.timeout(_ANSWER_S):
+            said = await reader.read()
+            while more := await reader.read():
+                said += more
+        assert said.split()[1] == b"200", said
+    finally:
+        writer.close()
+
+
+async def _save(plan: MachinePlan, machine: Machine, into: Path) -> Snapshot:
+    """Save a machine that goes on, around a hold of its agent."""
+    await asyncio.to_thread(into.mkdir)
+    await _hold(plan, machine)
+    try:
+        return await machine.snapshot(into)
+    finally:
+        await machine.wake()
+        assert await agent_answers(machine.agent)
 
 
 async def _check_pause(probe: Probe, machine: Machine) -> None:

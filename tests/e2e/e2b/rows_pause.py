@@ -1,8 +1,9 @@
 """Pauses, snapshots and forks. Rows of the checklist; see ``rows``."""
 
+import os
 import threading
 
-from rows_common import NotHere, new_name, row
+from rows_common import NotHere, http, new_name, row
 
 BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
 
@@ -183,3 +184,65 @@ def row_snapshot_breaks_no_stream(w):
     assert [one.stdout for one in ended] == [numbers + "after the snapshots\nover\n"]
     for one in kept:
         assert w.Sandbox.delete_snapshot(one.snapshot_id) is True
+
+
+@row
+def row_pause_ends_when_somebody_comes(w):
+    made = w.create(lifecycle={"on_timeout": "pause", "auto_resume": True}, timeout=250)
+    made.commands.run("mkdir -p /tmp/www && echo hello > /tmp/www/f")
+    made.commands.run("cd /tmp/www && python3 -m http.server 8000", background=True)
+    ready = "curl -sf http://127.0.0.1:8000/f"
+    made.commands.run(f"for i in $(seq 100); do {ready} && break; sleep 0.1; done", timeout=60)
+    made.pause()
+    if w.package == "e2b":
+        url = os.environ["E2B_API_URL"]
+        port = {"E2b-Sandbox-Id": made.sandbox_id, "E2b-Sandbox-Port": "49983"}
+        assert http(f"{url}/health", headers=port)[0] == 403
+        assert made.get_info().state.value == "paused"
+        port["E2b-Sandbox-Port"] = "8000"
+        assert http(f"{url}/f", headers=port) == (200, b"hello\n")
+    assert made.commands.run(ready).stdout == "hello\n"
+    info = made.get_info()
+    assert info.state.value == "running"
+    assert info.lifecycle == {"on_timeout": "pause", "auto_resume": True}
+    assert 0 < (info.end_at - info.started_at).total_seconds() <= 251
+
+
+@row
+def row_pause_with_files_only(w):
+    made = w.create(envs={"LEVEL": "cold"})
+    made.files.write("kept.txt", "x")
+    script = "i=0; while :; do i=$((i+1)); echo $i > /tmp/count; done"
+    pid = made.commands.run(script, background=True).pid
+    boot_id = made.commands.run(BOOT_ID).stdout
+    made.pause(keep_memory=False)
+    assert made.is_running() is False
+    made.connect()
+    count = made.files.read("/tmp/count")
+    assert made.files.read("kept.txt") == "x"
+    assert made.commands.run("echo $LEVEL").stdout == "cold\n"
+    again = made.commands.run(BOOT_ID).stdout
+    assert again != boot_id
+    assert made.files.read("/proc/sys/kernel/random/boot_id") == again
+    assert pid not in [each.pid for each in made.commands.list()]
+    assert "while" not in made.commands.run("ps -eo args").stdout
+    assert made.files.read("/tmp/count") == count
+
+
+@row
+def row_snapshot_with_files_only(w):
+    if w.package == "e2b" and w.version < (2, 55):
+        raise NotHere("no modes of snapshots in this version")
+    made = w.create()
+    made.files.write("kept.txt", "x")
+    pid = made.commands.run("sleep 6000", background=True).pid
+    kept = made.create_snapshot(mode="filesystem")
+    assert pid in [each.pid for each in made.commands.list()]
+    other = w.create(kept.snapshot_id)
+    assert other.files.read("kept.txt") == "x"
+    assert other.commands.list() == []
+    made.pause()
+    made.connect(on_resume="reboot")
+    assert made.commands.list() == []
+    assert made.files.read("kept.txt") == "x"
+    assert w.Sandbox.delete_snapshot(kept.snapshot_id) is True

@@ -63,20 +63,22 @@ async def _connect_by_id(
     on_resume: SandboxOnResume = "restore",
     **opts: Unpack[ApiParams],
 ) -> AsyncSandbox:
-    """Attach to a sandbox that runs, by its id, its name, or a unique beginning of its id.
+    """Attach to a sandbox, by its id, its name, or a unique beginning of its id.
+
+    A paused one is resumed.
 
     Args:
         cls: the class of the result.
         sandbox_id: which one.
         timeout: it lives at least this many seconds from now; never shortens its life.
-        on_resume: exists for compatibility.
+        on_resume: a paused one goes on where it was (``restore``), or boots from its files.
         opts: how to reach the server.
 
     Errors:
         SandboxNotFoundException: there is none, or it has ended.
     """
     control = Control(find_target(opts))
-    return cls(control, await _connect(control, sandbox_id, timeout))
+    return cls(control, await _connect(control, sandbox_id, timeout, on_resume))
 
 
 async def _kill_by_id(cls: type[AsyncSandbox], sandbox_id: str, **opts: Unpack[ApiParams]) -> bool:
@@ -402,8 +404,8 @@ class AsyncSandbox(CodeRunner):
         on_resume: SandboxOnResume = "restore",
         **opts: Unpack[ApiParams],
     ) -> AsyncSandbox:
-        """Prolong its life: at least this many seconds from now. Never shortens it."""
-        await _connect(self._control, self.sandbox_id, timeout)
+        """Prolong its life: at least this many seconds from now. A paused one is resumed."""
+        await _connect(self._control, self.sandbox_id, timeout, on_resume)
         return self
 
     connect = Both(_connect_by_id, _connect_own)
@@ -721,8 +723,17 @@ def refuse(**given: object) -> None:
             raise errors.UnsupportedException(f"create: {name} is not supported here")
 
 
-async def _connect(control: Control, sandbox_id: str, timeout: float | None) -> Grant:
-    body = {} if timeout is None else {"timeout": parse_lifetime(timeout)}
+async def _connect(
+    control: Control,
+    sandbox_id: str,
+    timeout: float | None,
+    on_resume: SandboxOnResume = "restore",
+) -> Grant:
+    if on_resume not in ("restore", "reboot"):
+        raise errors.InvalidArgumentException(f"on_resume={on_resume!r}: 'restore' or 'reboot'")
+    body: dict[str, object] = {} if timeout is None else {"timeout": parse_lifetime(timeout)}
+    if on_resume == "reboot":
+        body["memory"] = False
     path = sandbox_path(sandbox_id, "/connect", version="/v2")
     try:
         answer = await control.call("POST", path, body=body)

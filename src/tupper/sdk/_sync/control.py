@@ -28,6 +28,7 @@ from tupper.sdk._shared.types import SandboxInfo, SandboxState
 
 PROTOCOL = 1
 _PROBE_TIMEOUT_S = 5.0
+_RESUME_TIMEOUT_S = 120.0
 _RETRY_MAX_S = 10.0
 
 
@@ -179,9 +180,18 @@ class Control:
         return parse_info(decode(answer))
 
     def is_there(self, sandbox_id: str) -> bool:
-        """Whether a sandbox runs and its agent answers; waits while it is being saved."""
+        """Whether a sandbox runs and its agent answers; waits while it is being saved.
+
+        One that is paused and wants to be resumed by its use is resumed.
+        """
         try:
             info = self.get_info(sandbox_id)
+            if info.state is SandboxState.PAUSED and info.lifecycle:
+                if not info.lifecycle["auto_resume"]:
+                    return False
+                path = sandbox_path(sandbox_id, "/connect", version="/v2")
+                self.call("POST", path, body={"tupper": {}}, timeout_s=_RESUME_TIMEOUT_S)
+                return True
         except TupperError:
             return False
         return info.state is SandboxState.RUNNING and info.health == "ok"

@@ -64,20 +64,22 @@ def _connect_by_id(
     on_resume: SandboxOnResume = "restore",
     **opts: Unpack[ApiParams],
 ) -> Sandbox:
-    """Attach to a sandbox that runs, by its id, its name, or a unique beginning of its id.
+    """Attach to a sandbox, by its id, its name, or a unique beginning of its id.
+
+    A paused one is resumed.
 
     Args:
         cls: the class of the result.
         sandbox_id: which one.
         timeout: it lives at least this many seconds from now; never shortens its life.
-        on_resume: exists for compatibility.
+        on_resume: a paused one goes on where it was (``restore``), or boots from its files.
         opts: how to reach the server.
 
     Errors:
         SandboxNotFoundException: there is none, or it has ended.
     """
     control = Control(find_target(opts))
-    return cls(control, _connect(control, sandbox_id, timeout))
+    return cls(control, _connect(control, sandbox_id, timeout, on_resume))
 
 
 def _kill_by_id(cls: type[Sandbox], sandbox_id: str, **opts: Unpack[ApiParams]) -> bool:
@@ -399,8 +401,8 @@ class Sandbox(CodeRunner):
         on_resume: SandboxOnResume = "restore",
         **opts: Unpack[ApiParams],
     ) -> Sandbox:
-        """Prolong its life: at least this many seconds from now. Never shortens it."""
-        _connect(self._control, self.sandbox_id, timeout)
+        """Prolong its life: at least this many seconds from now. A paused one is resumed."""
+        _connect(self._control, self.sandbox_id, timeout, on_resume)
         return self
 
     connect = Both(_connect_by_id, _connect_own)
@@ -718,8 +720,17 @@ def refuse(**given: object) -> None:
             raise errors.UnsupportedException(f"create: {name} is not supported here")
 
 
-def _connect(control: Control, sandbox_id: str, timeout: float | None) -> Grant:
-    body = {} if timeout is None else {"timeout": parse_lifetime(timeout)}
+def _connect(
+    control: Control,
+    sandbox_id: str,
+    timeout: float | None,
+    on_resume: SandboxOnResume = "restore",
+) -> Grant:
+    if on_resume not in ("restore", "reboot"):
+        raise errors.InvalidArgumentException(f"on_resume={on_resume!r}: 'restore' or 'reboot'")
+    body: dict[str, object] = {} if timeout is None else {"timeout": parse_lifetime(timeout)}
+    if on_resume == "reboot":
+        body["memory"] = False
     path = sandbox_path(sandbox_id, "/connect", version="/v2")
     try:
         answer = control.call("POST", path, body=body)
