@@ -1,7 +1,8 @@
 """Makes ``docs/e2b.md`` from what a run of ``tests/e2e/e2b`` recorded.
 
 ``ROWS_CALLS=1 ROWS_RECORD=DIR pytest tests/e2e/e2b`` writes a file a way, and
-``python tools/e2b_page.py DIR`` makes the page of them. It refuses a record with rows missing, so the page never says more than was run.
+``python tools/e2b_page.py DIR`` makes the page of them. It refuses a record with rows missing, so
+the page never says more than was run.
 """
 
 from __future__ import annotations
