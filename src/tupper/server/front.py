@@ -130,11 +130,12 @@ class Front(H11Protocol):
         """Tell who stopped in the middle of a request; who has said all of it may just be gone."""
         if self._is_over:
             return
+        cycle: Any = self.cycle  # None before the first request, whatever its type says
         if self._head:
             self._got_head()
             self._head.clear()
             self.send_400_response("the request ends inside its head")
-        elif self.cycle is not None and self.cycle.more_body and not self.cycle.response_started:
+        elif cycle is not None and cycle.more_body and not cycle.response_started:
             self.send_400_response("the body is shorter than it was announced")
 
     def on_response_complete(self) -> None:

@@ -21,6 +21,7 @@ from tupper.core.errors import (
 from tupper.images import Templates
 
 RECIPES = Path(__file__).parents[3] / "templates"
+SHIPPED = ["base", "code-interpreter", "minimal"]
 needs_tools = pytest.mark.skipif(
     shutil.which("mmdebstrap") is None, reason="mmdebstrap is not installed"
 )
@@ -86,12 +87,12 @@ async def test_registered_templates(images, layout, recipes):
     templates = Templates(images, [recipes])
     await templates.register("mine", rootfs)
     assert (await templates.ensure("mine")).digest == rootfs.digest
-    assert {info.name for info in await templates.list()} == {"base", "minimal", "mine"}
+    assert {info.name for info in await templates.list()} == {*SHIPPED, "mine"}
     with pytest.raises(AlreadyExists):
         await templates.register("base", rootfs)
     assert (await images.prune(in_use=[])).removed == ()
     await templates.remove("mine")
-    with pytest.raises(TemplateNotFound, match="known: base, minimal"):
+    with pytest.raises(TemplateNotFound, match=f"known: {', '.join(SHIPPED)}"):
         await templates.ensure("mine")
     with pytest.raises(InvalidArgument):
         await templates.ensure("../base")
