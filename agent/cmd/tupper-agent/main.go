@@ -47,6 +47,11 @@ func main() {
 			fatal(errors.New("usage: tupper-agent hostname NAME"))
 		}
 		err = syscall.Sethostname([]byte(os.Args[2]))
+	case "boot-id": // likewise
+		if len(os.Args) != 3 {
+			fatal(errors.New("usage: tupper-agent boot-id UUID"))
+		}
+		err = showBootID(os.Args[2])
 	case "version":
 		fmt.Println(server.Version)
 	default:
@@ -55,6 +60,17 @@ func main() {
 	if err != nil {
 		fatal(err)
 	}
+}
+
+// showBootID makes the guest see another boot: with all its processes gone, what
+// they have left in files must be known to be stale.
+func showBootID(id string) error {
+	const shown, kept = "/proc/sys/kernel/random/boot_id", "/.tupper/boot-id"
+	_ = syscall.Unmount(shown, 0) // of an earlier one
+	if err := os.WriteFile(kept, []byte(id+"\n"), 0o444); err != nil {
+		return err
+	}
+	return syscall.Mount(kept, shown, "", syscall.MS_BIND, "")
 }
 
 func fatal(err error) {

@@ -576,6 +576,7 @@ func TestInitReplacesTokenAndEnv(t *testing.T) {
 	}
 }
 
+// Not "reboot": that would end the test's own processes too.
 func TestHoldEndsWithTheHostsFile(t *testing.T) {
 	a := begin(t, nil)
 	if status, _, body := a.do("POST", "/tupper/hold", []byte(`{"leaseMs":60000}`)); status != 200 {

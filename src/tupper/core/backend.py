@@ -220,6 +220,8 @@ class MachinePlan:
         etc_files: guest path → text of small files that the host writes at start
             (``/etc/hosts``, ``/etc/resolv.conf``, ``/etc/hostname``).
         options: ``backend_options`` of the user, checked by the backend.
+        cold: for a restore: what ran in the saved machine is ended before it goes on, and the guest
+            is told that it has booted.
     """
 
     sandbox_id: str
@@ -238,6 +240,7 @@ class MachinePlan:
     agent_config: Mapping[str, object]
     etc_files: Mapping[str, str] = field(default_factory=dict[str, str])
     options: Mapping[str, object] = field(default_factory=dict[str, object])
+    cold: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,66 +11,51 @@ import asyncio
 import errno
 import shutil
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
-from tupper.core.backend import Probe, Rootfs
+from tupper.core.backend import Probe
 from tupper.core.errors import (
     Conflict,
     InvalidArgument,
     OutOfDisk,
     SandboxNotFound,
     TupperError,
-    Unsupported,
 )
-from tupper.core.ids import is_snapshot_id
 from tupper.core.lifecycle import EndReason, ExitReason, State
 from tupper.core.paths import Paths, make_private
 from tupper.core.sandbox import CreateRequest, SandboxRecord
 from tupper.core.settings import Settings
-from tupper.core.snapshot import SnapshotRecord
 from tupper.engine.adoption import adopt_all, check_health
 from tupper.engine.builds import Builds
 from tupper.engine.context import Context
 from tupper.engine.copies import (
-    MOST_FORKS,
-    forget_saved,
-    fork_of,
-    outcome,
-    saved_for_forks,
     start_from,
 )
 from tupper.engine.creation import Creation
 from tupper.engine.ending import begin_end
 from tupper.engine.listing import Page, Query, select_page
+from tupper.engine.lives import HEALTH_S, Lives
 from tupper.engine.lookup import find_sandbox
 from tupper.engine.metrics import Sample, collect
 from tupper.engine.networking import change_network
 from tupper.engine.parts import Parts
 from tupper.engine.ports import LOOPBACK, publish
 from tupper.engine.request import check_port, check_timeout
-from tupper.engine.reservation import check_capacity, check_free_disk, reserve
-from tupper.engine.restoring import Origin, Resumption
+from tupper.engine.reservation import check_free_disk, reserve
 from tupper.engine.sandbox import UNREACHABLE, Sandbox
-from tupper.engine.saving import pause
 from tupper.engine.secrets import Secrets
 from tupper.engine.snapshots import (
-    keep_snapshot,
-    list_snapshots,
-    refuse_mounts,
-    remove_snapshot,
     request_from,
 )
 from tupper.engine.store import Store
 from tupper.engine.volumes import Volumes
-from tupper.engine.watch import Kind, Watch
+from tupper.engine.warm import Warm, WarmFailedError
 
 if TYPE_CHECKING:
     from tupper.images import Images, Pruned, Templates
 
-_T = TypeVar("_T")
-_HEALTH_S = 2.0
 _LOG_S = 5.0
 _CREATIONS_AT_ONCE = 64
 
@@ -86,16 +71,15 @@ def _remove_layers(directory: Path) -> None:
         shutil.rmtree(layer, ignore_errors=True)
 
 
-class Engine:
+class Engine(Lives):
     """Made by :meth:`open`."""
 
     def __init__(self, context: Context) -> None:
-        self._context = context
-        self._watch = Watch(context, self._pause_expired)
+        super().__init__(context)
         self._closed = False
         self._slots = asyncio.Semaphore(_CREATIONS_AT_ONCE)
-        self._changes: set[asyncio.Task[object]] = set()
         self.builds = Builds(context)
+        self._warm = Warm(context)
 
     @classmethod
     async def open(
@@ -168,11 +152,6 @@ class Engine:
     def store(self) -> Store:
         """Where API keys are kept, too."""
         return self._context.store
-
-    @property
-    def settings(self) -> Settings:
-        """As given."""
-        return self._context.settings
 
     @property
     def images(self) -> Images:
@@ -249,11 +228,17 @@ class Engine:
             request = request_from(request, snapshot)
         elif not request.image:
             self.builds.check_use(request.template, request.owner_key)
+        kept = None if snapshot is not None else await self._warm.find(request)
         sandbox, request = reserve(self._context, request)
         making = Creation(self._context, sandbox, request)
         if snapshot is not None:
             making = start_from(self._context, sandbox, request, snapshot)
-        return await self._run_creation(sandbox, making)
+        elif kept is not None:
+            making = self._warm.start(sandbox, request, kept)
+        try:
+            return await self._run_creation(sandbox, making)
+        except WarmFailedError:
+            return await self.create(request)  # what was saved is gone, so as ever
 
     async def _run_creation(self, sandbox: Sandbox, making: Creation) -> SandboxRecord:
         creation = asyncio.get_running_loop().create_task(self._make(sandbox, making))
@@ -285,6 +270,9 @@ class Engine:
         finally:
             sandbox.creation = None
         self._watch.begin(sandbox)
+        if type(making) is Creation:
+            keeping = self._warm.keep(self._watch, sandbox, making.request)
+            await asyncio.wait({self._context.spawn(keeping, f"warm {sandbox.id}", of=sandbox)})
 
     async def kill(self, reference: str) -> None:
         """End a sandbox, also one that is being made; returns when nothing of it is left.
@@ -353,7 +341,7 @@ class Engine:
                 raise
             return record
         if sandbox.is_running:
-            await check_health(sandbox, timeout_s=_HEALTH_S)
+            await check_health(sandbox, timeout_s=HEALTH_S)
         return sandbox.record
 
     def health(self, sandbox_id: str) -> str:
@@ -370,215 +358,11 @@ class Engine:
             records = [s.record for s in known if s.is_running or s.is_paused]
         return select_page(records, query)
 
-    def resumes_itself(self, sandbox_id: str) -> bool:
-        """Whether a sandbox is paused and wants to be resumed by whoever uses one of its ports."""
-        sandbox = self._context.sandboxes.get(sandbox_id)
-        if sandbox is None or not sandbox.is_paused or not sandbox.record.auto_resume:
-            return False
-        return sandbox.record.saved is not None and sandbox.record.saved.memory
-
-    def reachable(self) -> list[Sandbox]:
-        """All that run, or would if somebody used one of their ports."""
-        known = self._context.sandboxes.values()
-        return [s for s in known if s.is_running or self.resumes_itself(s.id)]
-
     def running(self) -> list[Sandbox]:
         """All running sandboxes."""
         return [s for s in self._context.sandboxes.values() if s.is_running]
 
     # Changing.
-
-    async def connect(self, reference: str, timeout_s: float | None) -> SandboxRecord:
-        """Attach to a sandbox; a paused one is resumed. Its end never moves forward in time.
-
-        Args:
-            reference: which.
-            timeout_s: it shall live at least this long from now; None changes nothing, and for a
-                paused one means what was asked for at create.
-        """
-        check_timeout(timeout_s, self.settings)
-        sandbox = self._find_ready(reference)
-        if await self._steadily(self._resume(sandbox, timeout_s)):
-            return sandbox.record
-        if timeout_s is not None:
-            await self._extend(sandbox, timeout_s)
-        await check_health(sandbox, timeout_s=_HEALTH_S)
-        return sandbox.record
-
-    def is_paused(self, reference: str) -> bool:
-        """Whether a sandbox is paused."""
-        return self._find(reference).is_paused
-
-    async def pause(self, reference: str, *, memory: bool = True) -> SandboxRecord:
-        """Save a sandbox and take its machine down; from then on it uses disk only.
-
-        Args:
-            reference: which.
-            memory: keep processes and memory, not only files.
-
-        Raises:
-            Conflict: it is paused already.
-            Unsupported: its backend cannot save.
-            MachineUnreachable: its agent does not answer. It goes on.
-        """
-        if not memory:
-            raise Unsupported("tupper", "a pause that keeps files only")
-        sandbox = self._find_ready(reference)
-        await self._steadily(self._pause(sandbox))
-        return sandbox.record
-
-    async def _pause(self, sandbox: Sandbox) -> None:
-        async with sandbox.lock:
-            if sandbox.is_paused:
-                raise Conflict(f"sandbox {sandbox.id} is paused already")
-            self._check_alive(sandbox, sandbox.id)
-            await pause(self._context, self._watch, sandbox)
-
-    async def _pause_expired(self, sandbox: Sandbox, kind: Kind) -> None:
-        """Pause a sandbox whose time is over, unless it was given more meanwhile."""
-
-        async def work() -> None:
-            async with sandbox.lock:
-                deadline = sandbox.record.deadline
-                is_over = deadline is not None and deadline <= time.time()
-                if sandbox.is_running and (kind == "idle" or is_over):
-                    await pause(self._context, self._watch, sandbox)
-
-        await self._steadily(work())
-
-    async def resume(self, reference: str, timeout_s: float | None = None) -> SandboxRecord:
-        """Let a paused sandbox go on where it was.
-
-        Args:
-            reference: which.
-            timeout_s: how long it lives from then; None is as asked for at create.
-
-        Raises:
-            Conflict: it runs.
-        """
-        check_timeout(timeout_s, self.settings)
-        sandbox = self._find_ready(reference)
-        if not await self._steadily(self._resume(sandbox, timeout_s)):
-            raise Conflict(f"sandbox {sandbox.id} is running already")
-        return sandbox.record
-
-    async def _resume(self, sandbox: Sandbox, timeout_s: float | None) -> bool:
-        """Whether it was paused and runs now."""
-        async with sandbox.lock:
-            if not sandbox.is_paused:
-                self._check_alive(sandbox, sandbox.id)
-                return False
-            check_capacity(self._context)
-            life_s = sandbox.record.timeout_s if timeout_s is None else timeout_s
-            await Resumption(self._context, sandbox, life_s).run()
-            self._watch.begin(sandbox)
-            await forget_saved(self._context, sandbox)
-        return True
-
-    async def _steadily(self, change: Coroutine[object, object, _T]) -> _T:
-        """Carry a change through, also when its caller goes away."""
-        task = asyncio.get_running_loop().create_task(change)
-        self._changes.add(task)
-        task.add_done_callback(self._changes.discard)
-        return await asyncio.shield(task)
-
-    # Copies.
-
-    async def snapshot(
-        self, reference: str, *, name: str = "", memory: bool = True
-    ) -> SnapshotRecord:
-        """Save a running sandbox, which goes on, to start others from.
-
-        Args:
-            reference: which sandbox.
-            name: ``name`` or ``name:tag``; empty for none.
-            memory: keep processes and memory, not only files.
-        """
-        if not memory:
-            raise Unsupported("tupper", "a snapshot that keeps files only")
-        sandbox = self._find_ready(reference)
-
-        async def work() -> SnapshotRecord:
-            async with sandbox.lock:
-                self._check_awake(sandbox)
-                return await keep_snapshot(self._context, self._watch, sandbox, name)
-
-        return await self._steadily(work())
-
-    async def list_snapshots(
-        self, *, sandbox: str = "", name: str = "", owner_key: str | None = None
-    ) -> list[SnapshotRecord]:
-        """The snapshots of a sandbox, or with an id or a name, or all; the newest first.
-
-        Args:
-            sandbox: id of the sandbox.
-            name: id or name, with or without a tag.
-            owner_key: only those of this API key; None for everybody's.
-        """
-        return list_snapshots(self._context, sandbox=sandbox, name=name, owner_key=owner_key)
-
-    async def remove_snapshot(self, reference: str, *, owner_key: str | None = None) -> None:
-        """Remove a snapshot. Sandboxes that were started from it go on.
-
-        Raises:
-            SnapshotNotFound: there is none, or none of this API key.
-            Conflict: a sandbox is being started from it.
-        """
-        await self._steadily(remove_snapshot(self._context, reference, owner_key))
-
-    async def _snapshot_for(self, request: CreateRequest) -> SnapshotRecord | None:
-        """The snapshot that a request names as its template, if no template has that name."""
-        owner = request.owner_key or None
-        found = list_snapshots(self._context, name=request.template, owner_key=owner)
-        if request.image or not found:
-            return None
-        if is_snapshot_id(request.template.partition(":")[0]):
-            return found[0]
-        names = {known.name for known in await self.templates.list()}
-        return None if request.template in names else found[0]
-
-    async def fork(
-        self, reference: str, *, count: int = 1, timeout_s: float | None = 300.0
-    ) -> list[SandboxRecord | TupperError]:
-        """Start copies of a running sandbox, which goes on.
-
-        Args:
-            reference: which.
-            count: how many copies, at most 100.
-            timeout_s: how long each lives; None for no end.
-
-        Returns:
-            For each copy its record, or why it could not be started.
-
-        Raises:
-            Conflict: it is paused.
-        """
-        check_timeout(timeout_s, self.settings)
-        if not 1 <= count <= MOST_FORKS:
-            raise InvalidArgument(f"count must be from 1 to {MOST_FORKS}, not {count}")
-        source = self._find_ready(reference)
-        refuse_mounts(source, "a fork")
-
-        async def work() -> list[SandboxRecord | TupperError]:
-            async with saved_for_forks(self._context, self._watch, source) as origin:
-                tasks = [
-                    asyncio.ensure_future(self._fork_one(source, origin, timeout_s))
-                    for _ in range(count)
-                ]
-                return [await outcome(task) for task in tasks]
-
-        return await self._steadily(work())
-
-    async def _fork_one(
-        self, source: Sandbox, origin: Origin, timeout_s: float | None
-    ) -> SandboxRecord:
-        sandbox, making = fork_of(self._context, source.record, origin, timeout_s)
-        return await self._run_creation(sandbox, making)
-
-    def _check_awake(self, sandbox: Sandbox) -> None:
-        if sandbox.is_paused:
-            raise Conflict(f"sandbox {sandbox.id} is paused")
-        self._check_alive(sandbox, sandbox.id)
 
     async def set_timeout(self, reference: str, timeout_s: float | None) -> SandboxRecord:
         """The sandbox ends this long from now; 0 or less is now, None is never."""
@@ -752,46 +536,5 @@ class Engine:
         """Remove all images that no sandbox stands on, and the kept layers of builds."""
         async with self._context.gate.alone():
             await asyncio.to_thread(_remove_layers, self._context.paths.data / "build")
+            await self._warm.prune()
             return await self.images.prune(in_use=self.images_in_use())
-
-    async def build_template(
-        self,
-        name: str,
-        dockerfile: str,
-        *,
-        context: Path | None,
-        arguments: Mapping[str, str],
-        force: bool,
-        emit: Callable[[Mapping[str, object]], None],
-        host_images: bool = True,
-        owner_key: str = "",
-    ) -> Rootfs:
-        """Build a template from a Dockerfile inside sandboxes.
-
-        Args:
-            name: of the template.
-            dockerfile: its text.
-            context: the host's directory that COPY takes from.
-            arguments: for ARG.
-            force: run every step again.
-            emit: gets ``{"event": "log", "message"}`` as it goes.
-            host_images: whether FROM may name an image in a file of the host.
-            owner_key: the API key that it is for; empty for the machine's own user.
-
-        Raises:
-            PermissionDenied: FROM names one and may not, or the template is somebody else's.
-            TemplateError: naming the line that is wrong or failed.
-        """
-        from tupper.engine.build import Recipe, build  # noqa: PLC0415 - rarely needed
-
-        self.builds.claim(name, owner_key)
-        recipe = Recipe(
-            name,
-            dockerfile,
-            context,
-            arguments,
-            force,
-            host_images=host_images,
-            check_use=lambda template: self.builds.check_use(template, owner_key),
-        )
-        return await build(self._context, recipe, emit)

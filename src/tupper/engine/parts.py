@@ -49,8 +49,11 @@ class AgentClient(Protocol):
         """Its log."""
         ...
 
-    async def hold(self, *, lease_s: float) -> None:
-        """Stand still for a snapshot: when this returns, it listens nowhere."""
+    async def hold(self, *, lease_s: float, stop: bool) -> None:
+        """Stand still for a snapshot: when this returns, it listens nowhere.
+
+        With ``stop`` nothing else inside runs either.
+        """
 
     async def identity(
         self,

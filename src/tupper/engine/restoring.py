@@ -81,6 +81,7 @@ class Revival(Creation):
         self._digest = rootfs_digest
         self._saved = Saved("")
         self._is_another = True
+        self._is_cold = False
 
     async def _choose(self) -> Probe:
         """No choice: who saved it restores it."""
@@ -111,7 +112,8 @@ class Revival(Creation):
         binary = self._context.binaries.find(saved.agent)
         self._sandbox.change(agent_digest=saved.agent)
         snapshot = Snapshot(self._origin.directory, saved.backend, saved.version, saved.data)
-        return await backend.restore(snapshot, replace(plan, agent_binary=binary))
+        cold = not saved.memory or self._is_cold
+        return await backend.restore(snapshot, replace(plan, agent_binary=binary, cold=cold))
 
     async def _launch(self) -> None:
         """What the template starts runs already."""
@@ -152,11 +154,14 @@ class Resumption(Revival):
         context: of the engine.
         sandbox: a paused one; its lock is held.
         timeout_s: how long it lives from then; None for no end.
+        cold: whether it boots from its files although its memory was saved.
     """
 
     done = "sandbox.resumed"
 
-    def __init__(self, context: Context, sandbox: Sandbox, timeout_s: float | None) -> None:
+    def __init__(
+        self, context: Context, sandbox: Sandbox, timeout_s: float | None, *, cold: bool = False
+    ) -> None:
         record = sandbox.record
         saved = record.saved or Saved("")
         ports = tuple(PortRequest(guest, host) for guest, host in record.ports.items())
@@ -175,6 +180,7 @@ class Resumption(Revival):
         self._paused = record
         self._life_s = timeout_s
         self._is_another = False
+        self._is_cold = cold
         sandbox.change(doing="resume", boot_id=context.boot_id)
 
     async def _remember(self) -> None:

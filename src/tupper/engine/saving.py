@@ -63,8 +63,13 @@ async def check_saves(context: Context, sandbox: Sandbox, operation: str) -> Non
         raise Unsupported(backend.name, operation, probe.details.get("snapshots", ""))
 
 
-async def pause(context: Context, watch: Watch, sandbox: Sandbox) -> None:
+async def pause(context: Context, watch: Watch, sandbox: Sandbox, *, memory: bool) -> None:
     """Save a running sandbox and take its machine down. Call with its lock held.
+
+    Args:
+        context, watch: of the engine.
+        sandbox: which.
+        memory: whether it shall go on where it was, or boot from its files.
 
     Raises:
         Unsupported: its backend cannot.
@@ -75,13 +80,13 @@ async def pause(context: Context, watch: Watch, sandbox: Sandbox) -> None:
     await check_saves(context, sandbox, "pause")
     machine = _machine_of(sandbox)
     directory = context.directory(sandbox.id)
-    facts = saved_facts(sandbox.record)
+    facts = replace(saved_facts(sandbox.record), memory=memory)
     sandbox.change(doing="pause")
     await context.store.save(sandbox.record)
     is_held = False
     try:
         sandbox.abort_streams()
-        await _hold(context, sandbox)
+        await _hold(context, sandbox, memory=memory)
         is_held = True
         await machine.pause()
         snapshot = await machine.snapshot(await fresh(directory / SAVING))
@@ -149,7 +154,13 @@ async def undo_pause(context: Context, watch: Watch, sandbox: Sandbox, *, is_hel
 
 
 async def snapshot_into(
-    context: Context, watch: Watch, sandbox: Sandbox, directory: Path, *, durable: bool
+    context: Context,
+    watch: Watch,
+    sandbox: Sandbox,
+    directory: Path,
+    *,
+    durable: bool,
+    memory: bool = True,
 ) -> Saved:
     """Save a running sandbox, which goes on. Call with its lock held.
 
@@ -158,20 +169,21 @@ async def snapshot_into(
         sandbox: which.
         directory: where to; made anew.
         durable: whether it is synced to disk.
+        memory: whether copies shall go on from there, or boot from its files.
 
     Raises:
         Unsupported, MachineUnreachable, MachineFailed, OutOfDisk: as for :func:`pause`.
     """
     await check_saves(context, sandbox, "snapshot")
     machine = _machine_of(sandbox)
-    facts = saved_facts(sandbox.record)
+    facts = replace(saved_facts(sandbox.record), memory=memory)
     await fresh(directory)
     sandbox.change(doing="snapshot")
     await context.store.save(sandbox.record)
     is_held = False
     try:
         try:
-            await _hold(context, sandbox)
+            await _hold(context, sandbox, memory=memory)
             is_held = True
             snapshot = await machine.snapshot(directory)
         finally:
@@ -204,7 +216,7 @@ async def complete(facts: Saved, snapshot: Snapshot, directory: Path, *, durable
     return facts
 
 
-async def _hold(context: Context, sandbox: Sandbox) -> None:
+async def _hold(context: Context, sandbox: Sandbox, *, memory: bool) -> None:
     """Hold the agent. From here on nobody reaches the sandbox until it is let go.
 
     Its socket is hidden first: a client that found it could wait for an answer for ever, since
@@ -221,7 +233,7 @@ async def _hold(context: Context, sandbox: Sandbox) -> None:
     client = context.parts.agent(address, sandbox.record.token)
     try:
         async with asyncio.timeout(_HOLD_S):
-            await client.hold(lease_s=_LEASE_S)
+            await client.hold(lease_s=_LEASE_S, stop=not memory)
     except (OSError, TimeoutError) as error:
         raise MachineUnreachable(f"the agent of sandbox {sandbox.id} does not answer") from error
     finally:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections.abc import Collection
 
 from tupper.core.errors import Conflict, InvalidArgument, SnapshotNotFound, Unsupported
 from tupper.core.ids import is_snapshot_id, new_snapshot_id
@@ -28,7 +29,7 @@ DEFAULT_TAG = "default"
 
 
 async def keep_snapshot(
-    context: Context, watch: Watch, sandbox: Sandbox, name: str
+    context: Context, watch: Watch, sandbox: Sandbox, name: str, *, memory: bool
 ) -> SnapshotRecord:
     """Save a running sandbox as a snapshot. Call with its lock held.
 
@@ -36,6 +37,7 @@ async def keep_snapshot(
         context, watch: of the engine.
         sandbox: which.
         name: ``name``, ``name:tag`` or empty. Taken over from an older snapshot that has it.
+        memory: whether others go on from there, or boot from its files.
 
     Raises:
         InvalidArgument: it is no name.
@@ -45,7 +47,7 @@ async def keep_snapshot(
     refuse_mounts(sandbox, "a snapshot")
     snapshot_id = new_snapshot_id()
     place = context.snapshots / f"tmp-{snapshot_id}"
-    saved = await snapshot_into(context, watch, sandbox, place, durable=True)
+    saved = await snapshot_into(context, watch, sandbox, place, durable=True, memory=memory)
     place.rename(context.snapshots / snapshot_id)
     await asyncio.to_thread(sync_directory, context.snapshots)
     source = sandbox.record
@@ -178,8 +180,13 @@ def request_from(request: CreateRequest, record: SnapshotRecord) -> CreateReques
     return request
 
 
-async def sweep_snapshots(context: Context) -> None:
-    """Remove what no row leads to, and copies of agents that nothing runs. At a start only."""
+async def sweep_snapshots(context: Context, agents: Collection[str]) -> None:
+    """Remove what no row leads to, and copies of agents that nothing runs. At a start only.
+
+    Args:
+        context: of the engine.
+        agents: digests of agents that run in other saved machines.
+    """
     records = {record.id: record for record in await context.store.snapshots()}
     context.kept = records
     if context.snapshots.is_dir():
@@ -187,7 +194,7 @@ async def sweep_snapshots(context: Context) -> None:
             if entry.name not in records:
                 event("sweep.snapshot", name=entry.name)
                 await remove_tree(entry)
-    used = {record.saved.agent for record in records.values()}
+    used = {*agents, *(record.saved.agent for record in records.values())}
     for sandbox in context.sandboxes.values():
         used.add(sandbox.record.agent_digest)
         if sandbox.record.saved is not None:

@@ -153,14 +153,15 @@ class Agent:
             found.append((inner.text("address"), inner.integer("port", low=1, high=65535)))
         return found
 
-    async def hold(self, *, lease_s: float = 5.0, close: bool = True) -> None:
+    async def hold(self, *, lease_s: float = 5.0, close: bool = True, stop: bool = False) -> None:
         """Prepare for a snapshot: outputs are kept, and its deadline is forgotten.
 
         Args:
             lease_s: it goes on by itself after this long, at most 60.
             close: whether listeners and connections are closed; they are when this returns.
+            stop: whether everything else that runs is stopped until then.
         """
-        body = render_json({"leaseMs": int(lease_s * 1000), "close": close})
+        body = render_json({"leaseMs": int(lease_s * 1000), "close": close, "stop": stop})
         await self._call("POST", "/tupper/hold", body=body, to_end=True)
 
     async def release(self) -> None:

@@ -106,7 +106,7 @@ async def _connect_v1(request: Request) -> Response:
     timeout_s = body.number("timeout")
     if timeout_s is None and "tupper" not in body.values:
         raise InvalidArgument("timeout is missing")
-    return await _connect(request, timeout_s)
+    return await _connect(request, timeout_s, cold=False)
 
 
 async def _connect_v2(request: Request) -> Response:
@@ -114,13 +114,13 @@ async def _connect_v2(request: Request) -> Response:
     timeout_s = body.number("timeout")
     if timeout_s is None and "tupper" not in body.values:
         timeout_s = V2_TIMEOUT_S
-    return await _connect(request, timeout_s)
+    return await _connect(request, timeout_s, cold=body.flag("memory") is False)
 
 
-async def _connect(request: Request, timeout_s: float | None) -> Response:
+async def _connect(request: Request, timeout_s: float | None, *, cold: bool) -> Response:
     engine = engine_of(request)
     status = 201 if engine.is_paused(param(request)) else 200
-    record = await engine.connect(param(request), timeout_s)
+    record = await engine.connect(param(request), timeout_s, cold=cold)
     return answer(_sandbox(request, record), status)
 
 

@@ -206,3 +206,43 @@ def row_pause_ends_when_somebody_comes(w):
     assert info.state.value == "running"
     assert info.lifecycle == {"on_timeout": "pause", "auto_resume": True}
     assert 0 < (info.end_at - info.started_at).total_seconds() <= 251
+
+
+@row
+def row_pause_with_files_only(w):
+    made = w.create(envs={"LEVEL": "cold"})
+    made.files.write("kept.txt", "x")
+    script = "i=0; while :; do i=$((i+1)); echo $i > /tmp/count; done"
+    pid = made.commands.run(script, background=True).pid
+    boot_id = made.commands.run(BOOT_ID).stdout
+    made.pause(keep_memory=False)
+    assert made.is_running() is False
+    made.connect()
+    count = made.files.read("/tmp/count")
+    assert made.files.read("kept.txt") == "x"
+    assert made.commands.run("echo $LEVEL").stdout == "cold\n"
+    again = made.commands.run(BOOT_ID).stdout
+    assert again != boot_id
+    assert made.files.read("/proc/sys/kernel/random/boot_id") == again
+    assert pid not in [each.pid for each in made.commands.list()]
+    assert "while" not in made.commands.run("ps -eo args").stdout
+    assert made.files.read("/tmp/count") == count
+
+
+@row
+def row_snapshot_with_files_only(w):
+    if w.package == "e2b" and w.version < (2, 55):
+        raise NotHere("no modes of snapshots in this version")
+    made = w.create()
+    made.files.write("kept.txt", "x")
+    pid = made.commands.run("sleep 6000", background=True).pid
+    kept = made.create_snapshot(mode="filesystem")
+    assert pid in [each.pid for each in made.commands.list()]
+    other = w.create(kept.snapshot_id)
+    assert other.files.read("kept.txt") == "x"
+    assert other.commands.list() == []
+    made.pause()
+    made.connect(on_resume="reboot")
+    assert made.commands.list() == []
+    assert made.files.read("kept.txt") == "x"
+    assert w.Sandbox.delete_snapshot(kept.snapshot_id) is True

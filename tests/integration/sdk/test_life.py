@@ -312,12 +312,8 @@ def test_errors_of_the_server_keep_code_and_hint(control):
 
 
 def test_arguments_of_e2b_that_cannot_work_say_so(control):
-    with pytest.raises(UnsupportedException, match="volume_mounts"):
-        Sandbox.create(volume_mounts={"/x": "y"})
-    with Sandbox.create() as sandbox:
-        for call in (sandbox.pause, sandbox.create_snapshot, sandbox.fork):
-            with pytest.raises(UnsupportedException, match="not supported"):
-                call()
+    with pytest.raises(UnsupportedException, match="mcp"):
+        Sandbox.create(mcp={"server": {}})
 
 
 def test_profiles_fill_create(control, tmp_path, monkeypatch):

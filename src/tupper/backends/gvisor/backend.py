@@ -6,6 +6,7 @@ import json
 import os
 import stat
 import time
+import uuid
 from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
@@ -100,6 +101,8 @@ class GVisor(Backend):
         machine = await self._start(plan, found, platform, image)
         if image is not None:
             await machine.name_guest(saved_hostname(image), plan.hostname)
+        if plan.cold:
+            await machine.show_boot(str(uuid.uuid4()))
         log.event(
             "machine.started" if saved is None else "machine.restored",
             sandbox=plan.sandbox_id,

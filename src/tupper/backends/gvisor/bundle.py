@@ -89,6 +89,11 @@ class Layout:
         return self.shared / "release"
 
     @property
+    def reboot(self) -> Path:
+        """The same, and what runs inside is ended before."""
+        return self.shared / "reboot"
+
+    @property
     def panic(self) -> Path:
         """The last words of gVisor itself."""
         return self.run / "panic"

@@ -299,17 +299,23 @@ class GVisorMachine(Machine):
 
         A guest that cannot be told, because its table of processes is full, keeps the old one.
         """
-        if old == new:
-            return
+        if old != new:
+            await self._as_host("hostname", new)
+
+    async def show_boot(self, boot_id: str) -> None:
+        """Have the guest see another boot. One that cannot be told sees the old one."""
+        await self._as_host("boot-id", boot_id)
+
+    async def _as_host(self, *words: str) -> None:
+        """Run the agent's program inside with a privilege that nothing else inside has."""
         state = f"--root={self._remains.layout.state}"
-        verb = ["exec", "--cap=CAP_SYS_ADMIN", self.record.sandbox_id, AGENT_PATH, "hostname", new]
+        verb = ["exec", "--cap=CAP_SYS_ADMIN", self.record.sandbox_id, AGENT_PATH, *words]
         try:
             argv = [*self._prefix(), str(self.record.data["runsc"]), state, *verb]
             await run(argv, timeout_s=_CALL_TIMEOUT_S)
         except TupperError as error:
-            log.problem(
-                "hostname.kept", sandbox=self.record.sandbox_id, message=error.message[:300]
-            )
+            name = self.record.sandbox_id
+            log.problem("guest.not_told", sandbox=name, what=words[0], message=error.message[:300])
 
     def _prefix(self) -> list[str]:
         """What leads a command into an ordinary user's namespaces."""

@@ -69,7 +69,7 @@ def prepare(
     if image is not None:
         # gVisor looks whether its files are still those that it knew, by size and time.
         copy_tree(image / SKELETON, layout.skeleton)
-        layout.release.touch()
+        (layout.reboot if plan.cold else layout.release).touch()
     elif not build:
         _lay_skeleton(plan, layout, sudo)
     config = render_config(plan, layout, sudo=sudo, etc=etc)

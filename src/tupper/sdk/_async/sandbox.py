@@ -63,20 +63,22 @@ async def _connect_by_id(
     on_resume: SandboxOnResume = "restore",
     **opts: Unpack[ApiParams],
 ) -> AsyncSandbox:
-    """Attach to a sandbox that runs, by its id, its name, or a unique beginning of its id.
+    """Attach to a sandbox, by its id, its name, or a unique beginning of its id.
+
+    A paused one is resumed.
 
     Args:
         cls: the class of the result.
         sandbox_id: which one.
         timeout: it lives at least this many seconds from now; never shortens its life.
-        on_resume: exists for compatibility.
+        on_resume: a paused one goes on where it was (``restore``), or boots from its files.
         opts: how to reach the server.
 
     Errors:
         SandboxNotFoundException: there is none, or it has ended.
     """
     control = Control(find_target(opts))
-    return cls(control, await _connect(control, sandbox_id, timeout))
+    return cls(control, await _connect(control, sandbox_id, timeout, on_resume))
 
 
 async def _kill_by_id(cls: type[AsyncSandbox], sandbox_id: str, **opts: Unpack[ApiParams]) -> bool:
@@ -131,65 +133,6 @@ async def _get_metrics_by_id(
         return await _get_metrics(control, sandbox_id, start, end)
     finally:
         await control.close()
-
-
-async def _pause_by_id(
-    cls: type[AsyncSandbox],
-    sandbox_id: str,
-    keep_memory: bool | None = None,
-    *,
-    mode: SnapshotMode | None = None,
-    strict: bool = False,
-    **opts: Unpack[ApiParams],
-) -> bool:
-    """Lay a sandbox on disk. Returns False if it was paused already."""
-    control = Control(find_target(opts))
-    try:
-        return await copies.pause(control, sandbox_id, keep_memory, mode, strict=strict)
-    finally:
-        await control.close()
-
-
-async def _create_snapshot_by_id(
-    cls: type[AsyncSandbox],
-    sandbox_id: str,
-    name: str | None = None,
-    *,
-    mode: SnapshotMode | None = None,
-    **opts: Unpack[ApiParams],
-) -> SnapshotInfo:
-    """Save a sandbox, which goes on."""
-    control = Control(find_target(opts))
-    try:
-        return await copies.create_snapshot(control, sandbox_id, name, mode)
-    finally:
-        await control.close()
-
-
-def _list_snapshots_of_all(
-    cls: type[AsyncSandbox],
-    sandbox_id: str | None = None,
-    limit: int | None = None,
-    next_token: str | None = None,
-    name: str | None = None,
-    **opts: Unpack[ApiParams],
-) -> AsyncSnapshotPaginator:
-    """All snapshots, or those of a sandbox, page by page."""
-    return AsyncSnapshotPaginator(sandbox_id, name, limit, next_token, **opts)
-
-
-async def _fork_by_id(
-    cls: type[AsyncSandbox],
-    sandbox_id: str,
-    timeout: float | None = None,
-    count: int | None = None,
-    logger: logging.Logger | None = None,
-    **opts: Unpack[ApiParams],
-) -> list[AsyncSandbox | Exception]:
-    """Start copies of a sandbox, which goes on."""
-    control = Control(find_target(opts))
-    made = await copies.fork(control, sandbox_id, timeout, count)
-    return [one if isinstance(one, Exception) else cls(control, one) for one in made]
 
 
 async def _announce_build(control: Control, body: Mapping[str, object]) -> None:
@@ -402,8 +345,8 @@ class AsyncSandbox(CodeRunner):
         on_resume: SandboxOnResume = "restore",
         **opts: Unpack[ApiParams],
     ) -> AsyncSandbox:
-        """Prolong its life: at least this many seconds from now. Never shortens it."""
-        await _connect(self._control, self.sandbox_id, timeout)
+        """Prolong its life: at least this many seconds from now. A paused one is resumed."""
+        await _connect(self._control, self.sandbox_id, timeout, on_resume)
         return self
 
     connect = Both(_connect_by_id, _connect_own)
@@ -637,7 +580,7 @@ class AsyncSandbox(CodeRunner):
         """
         return await copies.pause(self._control, self.sandbox_id, keep_memory, mode, strict=strict)
 
-    pause = Both(_pause_by_id, _pause_own)
+    pause = Both(copies.pause_by_id, _pause_own)
     beta_pause = pause
 
     async def _create_snapshot_own(
@@ -654,7 +597,7 @@ class AsyncSandbox(CodeRunner):
         """
         return await copies.create_snapshot(self._control, self.sandbox_id, name, mode)
 
-    create_snapshot = Both(_create_snapshot_by_id, _create_snapshot_own)
+    create_snapshot = Both(copies.create_snapshot_by_id, _create_snapshot_own)
 
     def _list_snapshots_own(
         self,
@@ -668,7 +611,7 @@ class AsyncSandbox(CodeRunner):
             self.sandbox_id, name, limit, next_token, control=self._control, **opts
         )
 
-    list_snapshots = Both(_list_snapshots_of_all, _list_snapshots_own)
+    list_snapshots = Both(copies.list_snapshots_of_all, _list_snapshots_own)
 
     @classmethod
     async def delete_snapshot(cls, snapshot_id: str, **opts: Unpack[ApiParams]) -> bool:
@@ -696,7 +639,7 @@ class AsyncSandbox(CodeRunner):
             for one in made
         ]
 
-    fork = Both(_fork_by_id, _fork_own)
+    fork = Both(copies.fork_by_id, _fork_own)
 
     # --- what E2B has and this host cannot do yet: the reason, not an AttributeError --------------
 
@@ -721,8 +664,17 @@ def refuse(**given: object) -> None:
             raise errors.UnsupportedException(f"create: {name} is not supported here")
 
 
-async def _connect(control: Control, sandbox_id: str, timeout: float | None) -> Grant:
-    body = {} if timeout is None else {"timeout": parse_lifetime(timeout)}
+async def _connect(
+    control: Control,
+    sandbox_id: str,
+    timeout: float | None,
+    on_resume: SandboxOnResume = "restore",
+) -> Grant:
+    if on_resume not in ("restore", "reboot"):
+        raise errors.InvalidArgumentException(f"on_resume={on_resume!r}: 'restore' or 'reboot'")
+    body: dict[str, object] = {} if timeout is None else {"timeout": parse_lifetime(timeout)}
+    if on_resume == "reboot":
+        body["memory"] = False
     path = sandbox_path(sandbox_id, "/connect", version="/v2")
     try:
         answer = await control.call("POST", path, body=body)

@@ -64,20 +64,22 @@ def _connect_by_id(
     on_resume: SandboxOnResume = "restore",
     **opts: Unpack[ApiParams],
 ) -> Sandbox:
-    """Attach to a sandbox that runs, by its id, its name, or a unique beginning of its id.
+    """Attach to a sandbox, by its id, its name, or a unique beginning of its id.
+
+    A paused one is resumed.
 
     Args:
         cls: the class of the result.
         sandbox_id: which one.
         timeout: it lives at least this many seconds from now; never shortens its life.
-        on_resume: exists for compatibility.
+        on_resume: a paused one goes on where it was (``restore``), or boots from its files.
         opts: how to reach the server.
 
     Errors:
         SandboxNotFoundException: there is none, or it has ended.
     """
     control = Control(find_target(opts))
-    return cls(control, _connect(control, sandbox_id, timeout))
+    return cls(control, _connect(control, sandbox_id, timeout, on_resume))
 
 
 def _kill_by_id(cls: type[Sandbox], sandbox_id: str, **opts: Unpack[ApiParams]) -> bool:
@@ -130,65 +132,6 @@ def _get_metrics_by_id(
         return _get_metrics(control, sandbox_id, start, end)
     finally:
         control.close()
-
-
-def _pause_by_id(
-    cls: type[Sandbox],
-    sandbox_id: str,
-    keep_memory: bool | None = None,
-    *,
-    mode: SnapshotMode | None = None,
-    strict: bool = False,
-    **opts: Unpack[ApiParams],
-) -> bool:
-    """Lay a sandbox on disk. Returns False if it was paused already."""
-    control = Control(find_target(opts))
-    try:
-        return copies.pause(control, sandbox_id, keep_memory, mode, strict=strict)
-    finally:
-        control.close()
-
-
-def _create_snapshot_by_id(
-    cls: type[Sandbox],
-    sandbox_id: str,
-    name: str | None = None,
-    *,
-    mode: SnapshotMode | None = None,
-    **opts: Unpack[ApiParams],
-) -> SnapshotInfo:
-    """Save a sandbox, which goes on."""
-    control = Control(find_target(opts))
-    try:
-        return copies.create_snapshot(control, sandbox_id, name, mode)
-    finally:
-        control.close()
-
-
-def _list_snapshots_of_all(
-    cls: type[Sandbox],
-    sandbox_id: str | None = None,
-    limit: int | None = None,
-    next_token: str | None = None,
-    name: str | None = None,
-    **opts: Unpack[ApiParams],
-) -> SnapshotPaginator:
-    """All snapshots, or those of a sandbox, page by page."""
-    return SnapshotPaginator(sandbox_id, name, limit, next_token, **opts)
-
-
-def _fork_by_id(
-    cls: type[Sandbox],
-    sandbox_id: str,
-    timeout: float | None = None,
-    count: int | None = None,
-    logger: logging.Logger | None = None,
-    **opts: Unpack[ApiParams],
-) -> list[Sandbox | Exception]:
-    """Start copies of a sandbox, which goes on."""
-    control = Control(find_target(opts))
-    made = copies.fork(control, sandbox_id, timeout, count)
-    return [one if isinstance(one, Exception) else cls(control, one) for one in made]
 
 
 def _announce_build(control: Control, body: Mapping[str, object]) -> None:
@@ -399,8 +342,8 @@ class Sandbox(CodeRunner):
         on_resume: SandboxOnResume = "restore",
         **opts: Unpack[ApiParams],
     ) -> Sandbox:
-        """Prolong its life: at least this many seconds from now. Never shortens it."""
-        _connect(self._control, self.sandbox_id, timeout)
+        """Prolong its life: at least this many seconds from now. A paused one is resumed."""
+        _connect(self._control, self.sandbox_id, timeout, on_resume)
         return self
 
     connect = Both(_connect_by_id, _connect_own)
@@ -634,7 +577,7 @@ class Sandbox(CodeRunner):
         """
         return copies.pause(self._control, self.sandbox_id, keep_memory, mode, strict=strict)
 
-    pause = Both(_pause_by_id, _pause_own)
+    pause = Both(copies.pause_by_id, _pause_own)
     beta_pause = pause
 
     def _create_snapshot_own(
@@ -651,7 +594,7 @@ class Sandbox(CodeRunner):
         """
         return copies.create_snapshot(self._control, self.sandbox_id, name, mode)
 
-    create_snapshot = Both(_create_snapshot_by_id, _create_snapshot_own)
+    create_snapshot = Both(copies.create_snapshot_by_id, _create_snapshot_own)
 
     def _list_snapshots_own(
         self,
@@ -665,7 +608,7 @@ class Sandbox(CodeRunner):
             self.sandbox_id, name, limit, next_token, control=self._control, **opts
         )
 
-    list_snapshots = Both(_list_snapshots_of_all, _list_snapshots_own)
+    list_snapshots = Both(copies.list_snapshots_of_all, _list_snapshots_own)
 
     @classmethod
     def delete_snapshot(cls, snapshot_id: str, **opts: Unpack[ApiParams]) -> bool:
@@ -693,7 +636,7 @@ class Sandbox(CodeRunner):
             for one in made
         ]
 
-    fork = Both(_fork_by_id, _fork_own)
+    fork = Both(copies.fork_by_id, _fork_own)
 
     # --- what E2B has and this host cannot do yet: the reason, not an AttributeError --------------
 
@@ -718,8 +661,17 @@ def refuse(**given: object) -> None:
             raise errors.UnsupportedException(f"create: {name} is not supported here")
 
 
-def _connect(control: Control, sandbox_id: str, timeout: float | None) -> Grant:
-    body = {} if timeout is None else {"timeout": parse_lifetime(timeout)}
+def _connect(
+    control: Control,
+    sandbox_id: str,
+    timeout: float | None,
+    on_resume: SandboxOnResume = "restore",
+) -> Grant:
+    if on_resume not in ("restore", "reboot"):
+        raise errors.InvalidArgumentException(f"on_resume={on_resume!r}: 'restore' or 'reboot'")
+    body: dict[str, object] = {} if timeout is None else {"timeout": parse_lifetime(timeout)}
+    if on_resume == "reboot":
+        body["memory"] = False
     path = sandbox_path(sandbox_id, "/connect", version="/v2")
     try:
         answer = control.call("POST", path, body=body)

@@ -216,7 +216,11 @@ SHAPES: Mapping[str, Schema] = {
     "Timeout": record(
         "timeout", timeout=said({"type": ["number", "null"]}, "seconds from now; 0 is now")
     ),
-    "Connect": record("", timeout=said(SECONDS, "it lives at least this many seconds from now")),
+    "Connect": record(
+        "",
+        timeout=said(SECONDS, "it lives at least this many seconds from now"),
+        memory=said(FLAG, "false boots a paused one from its files"),
+    ),
     "Pause": record(
         "",
         memory=said(FLAG, "processes and memory too, not only files; true if not given"),
