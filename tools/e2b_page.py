@@ -1,7 +1,8 @@
 """Makes ``docs/e2b.md`` from what a run of ``tests/e2e/e2b`` recorded.
 
-``ROWS_RECORD=DIR pytest tests/e2e/e2b`` writes a file a way; ``python tools/e2b_page.py DIR`` makes
-the page of them. It refuses a record with rows missing, so the page never says more than was run.
+``ROWS_CALLS=1 ROWS_RECORD=DIR pytest tests/e2e/e2b`` writes a file a way, and
+``python tools/e2b_page.py DIR`` makes the page of them. It refuses a record with rows missing, so
+the page never says more than was run.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ There are two ways to run code that was written for E2B:
 * **Change the import line.** `from tupper import Sandbox` (or `AsyncSandbox`) in the place of
   `from e2b import Sandbox`. No server, no key.
 * **Change nothing.** Run `tupper serve --listen 127.0.0.1:3000`, make a key with
-  `tupper key create`, and set `E2B_API_KEY` to it and both `E2B_API_URL` and `E2B_SANDBOX_URL` to
-  `http://127.0.0.1:3000`.
+  `tupper key create`, and set `E2B_API_KEY` to it and `E2B_API_URL`, `E2B_SANDBOX_URL` and, for
+  volumes, `E2B_VOLUME_API_URL` to `http://127.0.0.1:3000`.
 
 Links of `download_url` and `upload_url` work in both; with the changed import line they lead to an
 address on 127.0.0.1 that the first link opens. `get_host` gives an address of this machine with
@@ -57,8 +58,9 @@ def render(directory: Path) -> str:
         if list(found) != rows:
             raise SystemExit(f"{way}: its rows are not those of new-sync")
     javascript, smoke = read(directory, "javascript")
-    parts = [HEAD, *_counts(records, javascript, smoke), *_table(records, rows)]
-    return "\n".join([*parts, *_absent(records)]) + "\n"
+    parts = [HEAD, *_counts(records, javascript, smoke), *_calls(records)]
+    parts += [*_table(records, rows), *_javascript(smoke), *_absent(records)]
+    return "\n".join(parts) + "\n"
 
 
 def _counts(records: Any, javascript: dict[str, Any], smoke: dict[str, Any]) -> list[str]:
@@ -71,6 +73,52 @@ def _counts(records: Any, javascript: dict[str, Any], smoke: dict[str, Any]) -> 
     good = sum(row["outcome"] == "passed" for row in smoke.values())
     lines.append(f"| javascript | {javascript['version']} | {good} | {len(smoke) - good} | |")
     return lines
+
+
+# Ways whose calls are shown; each with what its columns say.
+CALLED = {
+    "new-sync": "unmodified, sync",
+    "new-async": "unmodified, async",
+    "native-sync": "import changed, sync",
+    "native-async": "import changed, async",
+}
+
+
+def _calls(records: Any) -> list[str]:
+    """Every public call of the newest SDK, and whether a row that passed made it."""
+    known = {way: records[way][0]["calls"] for way in CALLED}
+    lines = ["", "## Call by call", "", "Seen while the rows ran: `yes` is a call that a row made"]
+    lines += ["and that gave what E2B's gives, `501` one that is refused with the reason, `-` one"]
+    lines += ["that no row makes, `n/a` one that this SDK does not have.", ""]
+    lines += ["| | " + " | ".join(CALLED.values()) + " |", "|---" * (len(CALLED) + 1) + "|"]
+    for call in known["new-sync"]:
+        marks = [_mark(_known_as(call, known[way]), records[way][1]) for way in CALLED]
+        lines.append(f"| `{call}` | " + " | ".join(marks) + " |")
+    return lines
+
+
+def _known_as(call: str, known: dict[str, list[str]]) -> list[str] | None:
+    return known.get(call) or known.get(f"Async{call}")
+
+
+def _mark(functions: list[str] | None, rows: dict[str, Any]) -> str:
+    if functions is None:
+        return "n/a"
+    made = [
+        name
+        for name, row in rows.items()
+        if row["outcome"] == "passed" and set(functions) & set(row.get("calls", ()))
+    ]
+    if not made:
+        return "-"
+    return "501" if all(name.startswith("absent_") for name in made) else "yes"
+
+
+def _javascript(smoke: dict[str, Any]) -> list[str]:
+    lines = ["", "## JavaScript, unmodified", "", "| | |", "|---|---|"]
+    return lines + [
+        f"| {name.replace('_', ' ')} | {MARKS[row['outcome']]} |" for name, row in smoke.items()
+    ]
 
 
 def _table(records: Any, rows: list[str]) -> list[str]:

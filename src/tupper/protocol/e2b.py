@@ -38,6 +38,11 @@ _KNOWN = (
     "templateID", "timeout", "metadata", "envVars", "secure", "allow_internet_access", "autoPause",
     "autoPauseMemory", "autoResume", "network", "iam", "mcp", "volumeMounts", "tupper",
 )  # fmt: skip
+_OURS = (
+    "image", "backend", "minIsolation", "name", "cpus", "memoryMiB", "diskMiB", "pids", "mounts",
+    "ports", "idleTimeout", "workdir", "user", "allowHostPorts", "backendOptions", "ownerPid",
+    "ownerStart",
+)  # fmt: skip
 
 
 def create_request(body: Fields, *, default_timeout_s: float) -> CreateRequest:
@@ -49,6 +54,7 @@ def create_request(body: Fields, *, default_timeout_s: float) -> CreateRequest:
     """
     _refuse_unknown(body)
     ours = body.child("tupper") or Fields({})
+    ours.refuse_unknown(_OURS)
     network = body.child("network") or Fields({})
     allow_out, deny_out = parse_reach(network)
     internet = body.flag("allow_internet_access")

@@ -47,7 +47,7 @@ from tupper.server.http import (
     read_body,
     while_connected,
 )
-from tupper.server.inside import Ask, Told, asking
+from tupper.server.inside import Ask, Told, asking, find_awake
 
 KEPT_BYTES = 8 * 1024 * 1024
 _DEFAULT_S = 60.0
@@ -125,7 +125,7 @@ def _argv(body: Fields) -> tuple[str, ...]:
 async def _run(request: Request) -> Response:
     command = parse_command(await read_body(request))
     engine, activity = engine_of(request), activity_of(request)
-    sandbox_id = (await engine.get(param(request))).id
+    sandbox_id = await find_awake(engine, param(request))
     try:
         if command.is_background:
             return answer(await _begin(engine, sandbox_id, command, activity), 202)

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from tupper.core.errors import GuestMisbehaved, InvalidArgument
 from tupper.protocol.connect import as_list, as_object, parse_json
 from tupper.server.http import answer, engine_of, guarded, param, plain_failure
-from tupper.server.inside import Ask, Told, asking
+from tupper.server.inside import Ask, Told, asking, find_awake
 
 _TEXT_MAX = 64 * 1024
 _PASSED_ON = ("content-type", "content-length", "last-modified")
@@ -58,7 +58,7 @@ async def _refusal(told: Told) -> Response:
 
 async def _read(request: Request) -> Response:
     target, engine = _target(request), engine_of(request)
-    sandbox_id = (await engine.get(param(request))).id
+    sandbox_id = await find_awake(engine, param(request))
     ask = Ask("GET", target, {"Accept-Encoding": "identity"})
     async with AsyncExitStack() as stack:
         told = await stack.enter_async_context(asking(engine, sandbox_id, ask))
@@ -79,7 +79,7 @@ async def _owning(stack: AsyncExitStack, body: AsyncIterator[bytes]) -> AsyncGen
 
 async def _write(request: Request) -> Response:
     target, engine = _target(request), engine_of(request)
-    sandbox_id = (await engine.get(param(request))).id
+    sandbox_id = await find_awake(engine, param(request))
     headers = {"Content-Type": "application/octet-stream"}
     ask = Ask("POST", target, headers, request.stream())
     async with asking(engine, sandbox_id, ask) as told:

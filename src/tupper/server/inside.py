@@ -17,11 +17,13 @@ from dataclasses import dataclass
 import h11
 
 from tupper.core.errors import (
+    Conflict,
     GuestMisbehaved,
     MachineUnreachable,
     SandboxNotFound,
     TupperError,
 )
+from tupper.core.lifecycle import State
 from tupper.engine import Engine
 from tupper.protocol.e2b import ENVD_PORT
 
@@ -73,6 +75,23 @@ class Told:
             if len(kept) >= most:
                 break
         return bytes(kept[:most])
+
+
+async def find_awake(engine: Engine, reference: str) -> str:
+    """The id of a sandbox that can be asked; a paused one that resumes by itself does so.
+
+    Raises:
+        SandboxNotFound: there is none.
+        Conflict: it is paused, and nobody said that a request resumes it.
+    """
+    record = await engine.get(reference)
+    if record.state is State.PAUSED:
+        if not engine.resumes_itself(record.id):
+            raise Conflict(
+                f"sandbox {record.id} is paused", hint="POST /v2/sandboxes/{id}/connect resumes it"
+            )
+        await engine.connect(record.id, None)
+    return record.id
 
 
 @contextlib.asynccontextmanager

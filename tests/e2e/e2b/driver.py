@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import importlib
 import json
+import os
 import sys
 import threading
 import time
@@ -16,6 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import calls
 import facade
 import rows
 
@@ -162,16 +164,26 @@ def main():
     parser.add_argument("half", choices=["sync", "async"])
     parser.add_argument("rows", nargs="*")
     options = parser.parse_args()
+    watch = calls.Watch(options.package) if os.environ.get("ROWS_CALLS") else None
+    if watch is not None:
+        watch.begin()
     world = World(options.package, options.half)
     chosen = [f for f in rows.ROWS if not options.rows or f.__name__[4:] in options.rows]
     names = sorted(world.sdk.__all__)
-    print(json.dumps({"version": _version(options.package), "names": names}), flush=True)
+    head = {"version": _version(options.package), "names": names}
+    if watch is not None:
+        sandbox = world.sdk.AsyncSandbox if world.is_async else world.sdk.Sandbox
+        head["calls"] = calls.public_calls(world.sdk, sandbox)
+    print(json.dumps(head), flush=True)
     try:
         world.sbx = world.create(
             timeout=900, metadata={"kind": "shared"}, envs={"LEVEL": "sandbox", "OTHER": "kept"}
         )
         for function in chosen:
-            print(json.dumps(run_row(function, world)), flush=True)
+            found = run_row(function, world)
+            if watch is not None:
+                found["calls"] = watch.take()
+            print(json.dumps(found), flush=True)
     finally:
         world.close()
 

@@ -156,6 +156,24 @@ def test_files(ask, sandbox):
         assert status == wanted or (path == "?path=/proc/version" and status >= 400), (path, body)
 
 
+def test_paused_sandboxes(ask):
+    made = {}
+    for resumes in (False, True):
+        lasting = {"templateID": "base", "timeout": 600, "autoPause": True}
+        status, body = ask("POST", "/sandboxes", {**lasting, "autoResume": {"enabled": resumes}})
+        assert status == 201, body
+        made[resumes] = path = f"/sandboxes/{json.loads(body)['sandboxID']}"
+        assert run(ask, path, command="echo kept > f")["exit_code"] == 0
+        status, body = ask("POST", f"{path}/pause", {})
+        assert status == 204, body
+    status, body = ask("POST", f"{made[False]}/commands", {"command": "cat f"})
+    assert (status, json.loads(body)["error_code"]) == (409, "conflict")
+    assert ask("GET", f"{made[False]}/files?path=f")[0] == 409
+    assert ask("GET", f"{made[True]}/files?path=f") == (200, b"kept\n")
+    for path in made.values():
+        assert ask("DELETE", path)[0] == 204
+
+
 def test_create_in_plain_words(ask):
     status, body = ask("POST", "/sandboxes", {"memory_mib": 256, "cpus": 1, "metadata": {"a": "b"}})
     assert status == 201, body

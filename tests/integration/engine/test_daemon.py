@@ -97,7 +97,9 @@ def until(condition, what):
 
 def test_kill_9_and_start_again_adopts(home):
     with daemon(home) as first, client(home) as http:
-        made = http.post("/v2/sandboxes", json={"tupper": {"name": "kept"}}).json()
+        answer = http.post("/v2/sandboxes", json={"tupper": {"name": "kept"}})
+        assert answer.status_code == 201, answer.text
+        made = answer.json()
         address = http.post("/tupper/v1/sandboxes/kept/ports", json={"port": 80}).json()["address"]
         gone = http.post("/v2/sandboxes", json={"tupper": {"name": "gone"}}).json()
         os.kill(first.process.pid, signal.SIGKILL)
@@ -199,7 +201,7 @@ def test_leaves_when_idle_and_stays_while_a_sandbox_runs(home):
 
 def test_sigterm_leaves_in_order_and_ends_no_sandbox(home):
     with daemon(home) as process, client(home) as http:
-        made = http.post("/v2/sandboxes", json={}).json()
+        made = http.post("/v2/sandboxes", json={}).raise_for_status().json()
         process.process.terminate()
         assert process.process.wait(10) == 0
     with daemon(home), client(home) as http:
@@ -209,7 +211,7 @@ def test_sigterm_leaves_in_order_and_ends_no_sandbox(home):
 
 def test_restart_replaces_the_program_and_adopts(home):
     with daemon(home) as process, client(home) as http:
-        made = http.post("/v2/sandboxes", json={}).json()
+        made = http.post("/v2/sandboxes", json={}).raise_for_status().json()
         assert http.post("/tupper/v1/shutdown", json={}).status_code == 409
         assert http.post("/tupper/v1/shutdown", json={"restart": True}).status_code == 202
         process.wait_ready()

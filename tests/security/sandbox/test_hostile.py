@@ -30,9 +30,7 @@ def stamp(root):
         for name in (".", *directories, *sorted(files)):
             path = Path(place, name)
             s = path.lstat()
-            text = (
-                f"{path} {s.st_mode} {s.st_uid} {s.st_gid} {s.st_size} {s.st_mtime_ns} {s.st_nlink}"
-            )
+            text = f"{path} {s.st_mode} {s.st_uid} {s.st_gid} {s.st_size} {s.st_mtime_ns}"
             digest.update(text.encode(errors="surrogateescape"))
     return digest.hexdigest()
 

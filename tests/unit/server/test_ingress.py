@@ -48,6 +48,7 @@ async def test_public_ports_ask_for_nothing(remote):
         ({"network": {"httpsPorts": "443"}}, 400),
         ({"network": {"allowEverything": True}}, 400),
         ({"templateId": "base"}, 400),
+        ({"tupper": {"memoryMib": 512}}, 400),
     ],
 )
 async def test_what_cannot_be(http, body, status):
