@@ -88,6 +88,12 @@ func serve(args []string) error {
 	if err != nil {
 		return err
 	}
+	syscall.Umask(0o022)
+	// First of all, so that the host takes the socket while the rest is made.
+	opened, err := server.Open(config.Listen)
+	if err != nil {
+		return err
+	}
 	// Each goroutine that another CPU picks up costs wake-ups, and under gVisor's
 	// ptrace platform these are a tenth of a short command's time.
 	runtime.GOMAXPROCS(max(1, min(2, runtime.NumCPU()/2)))
@@ -95,7 +101,6 @@ func serve(args []string) error {
 	debug.SetGCPercent(50)
 	// The start is what needs most; an idle sandbox gives that back, once.
 	defer time.AfterFunc(settle, debug.FreeOSMemory).Stop()
-	syscall.Umask(0o022)
 	ring := &server.Ring{}
 	if config.Hostname != "" {
 		if err := server.SetHostname(config.Hostname); err != nil {
@@ -118,10 +123,7 @@ func serve(args []string) error {
 			s.Release()
 		}
 	}()
-	if err := s.Run(ctx); err != nil {
-		ring.CopyTo(os.Stderr)
-		return err
-	}
+	s.Run(ctx, opened)
 	leave(config)
 	return nil
 }

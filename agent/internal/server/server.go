@@ -178,12 +178,10 @@ func (s *Server) furnish() {
 	s.etc.trust(s.config.CABundle)
 }
 
-// Run listens and answers until ctx ends or a shutdown is asked for, then ends
-// the sandbox in order. It returns an error only if it could not begin.
-func (s *Server) Run(ctx context.Context) error {
-	if err := s.listenAll(); err != nil {
-		return err
-	}
+// Run answers until ctx ends or a shutdown is asked for, then ends the sandbox
+// in order. It takes over what Open has opened.
+func (s *Server) Run(ctx context.Context, opened []net.Listener) {
+	s.serveAll(opened)
 	work, cancel := context.WithCancel(context.Background())
 	var helpers sync.WaitGroup
 	if s.config.Sudo {
@@ -210,27 +208,44 @@ func (s *Server) Run(ctx context.Context) error {
 	s.wind(request)
 	cancel()
 	helpers.Wait()
-	return nil
+}
+
+// Open opens all addresses. Clients can connect from then on, and wait for the
+// first answer until Run.
+func Open(addresses []string) ([]net.Listener, error) {
+	if len(addresses) == 0 {
+		return nil, errors.New("the configuration names no address to listen on")
+	}
+	var opened []net.Listener
+	for _, address := range addresses {
+		l, err := listen(address)
+		if err != nil {
+			closeAll(opened)
+			return nil, err
+		}
+		opened = append(opened, l)
+	}
+	return opened, nil
 }
 
 func (s *Server) listenAll() error {
-	if len(s.config.Listen) == 0 {
-		return errors.New("the configuration names no address to listen on")
+	opened, err := Open(s.config.Listen)
+	if err != nil {
+		return err
 	}
+	s.serveAll(opened)
+	return nil
+}
+
+func (s *Server) serveAll(opened []net.Listener) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, address := range s.config.Listen {
-		l, err := listen(address)
-		if err != nil {
-			s.closeListeners()
-			return err
-		}
+	for _, l := range opened {
 		s.listeners = append(s.listeners, l)
 		s.serving.Add(1)
 		go s.serve(l)
 	}
 	s.log.Printf("agent.listening addresses=%d", len(s.listeners))
-	return nil
 }
 
 func (s *Server) serve(l net.Listener) {
@@ -244,13 +259,17 @@ func (s *Server) serve(l net.Listener) {
 // host's end of a closed listener can live on for minutes, and clients that
 // find its name would wait in its backlog.
 func (s *Server) closeListeners() {
-	for _, l := range s.listeners {
+	closeAll(s.listeners)
+	s.listeners = nil
+}
+
+func closeAll(listeners []net.Listener) {
+	for _, l := range listeners {
 		if address, ok := l.Addr().(*net.UnixAddr); ok {
 			_ = os.Remove(address.Name)
 		}
 		_ = l.Close()
 	}
-	s.listeners = nil
 }
 
 // unixTime converts seconds with a fraction.

@@ -49,15 +49,19 @@ func begin(t *testing.T, change func(*settings.Config)) *agent {
 	}
 	s := New(config, reaper(), nil, &Ring{})
 	ctx, cancel := context.WithCancel(context.Background())
-	over := make(chan error, 1)
-	go func() { over <- s.Run(ctx) }()
+	opened, err := Open(config.Listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		s.Run(ctx, opened)
+	}()
 	t.Cleanup(func() {
 		s.requestStop(stopRequest{grace: 10 * time.Millisecond, why: "test"})
 		select {
-		case err := <-over:
-			if err != nil {
-				t.Error(err)
-			}
+		case <-over:
 		case <-time.After(10 * time.Second):
 			t.Error("the server does not end")
 		}

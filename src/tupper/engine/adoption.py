@@ -25,6 +25,7 @@ from tupper.engine.mounts import unmount_below
 from tupper.engine.ports import publish
 from tupper.engine.sandbox import OK, UNREACHABLE, Sandbox
 from tupper.engine.snapshots import sweep_snapshots
+from tupper.engine.warm import Warm
 from tupper.engine.watch import Watch
 
 _AT_ONCE = 16
@@ -148,7 +149,7 @@ async def _sweep(context: Context) -> None:
         await remove_tree(entry)
     for entry in _orphans(context.paths.runtime / "s", keep_alive):
         entry.unlink(missing_ok=True)
-    await sweep_snapshots(context)
+    await sweep_snapshots(context, await Warm(context).sweep())
     await context.store.forget_ended(time.time() - 24 * 3600)
 
 

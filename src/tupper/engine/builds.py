@@ -22,7 +22,7 @@ import secrets
 import shutil
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TextIO
@@ -52,6 +52,8 @@ from tupper.protocol.fields import Fields, parse_object
 from tupper.protocol.naming import parse_template
 
 if TYPE_CHECKING:
+    from tupper.core.backend import Rootfs
+    from tupper.engine.build import Recipe
     from tupper.engine.steps import StepBuilder
 
 _AT_ONCE = 2
@@ -240,6 +242,27 @@ class Builds:
         for tag in build.tags:
             await templates.register(build.template, rootfs, tag=tag, build_id=build.id)
         return rootfs.digest
+
+    async def build_dockerfile(
+        self, recipe: Recipe, emit: Callable[[Mapping[str, object]], None], *, owner_key: str
+    ) -> Rootfs:
+        """Build a template from a Dockerfile inside sandboxes; returns when it is over.
+
+        Args:
+            recipe: what to build.
+            emit: gets ``{"event": "log", "message"}`` as it goes.
+            owner_key: the API key that it is for; empty for the machine's own user.
+
+        Raises:
+            PermissionDenied: FROM names an image in a file and may not, or the template is
+                somebody else's.
+            TemplateError: naming the line that is wrong or failed.
+        """
+        from tupper.engine.build import build  # noqa: PLC0415 - rarely needed
+
+        self.claim(recipe.name, owner_key)
+        allowed = replace(recipe, check_use=lambda t: self.check_use(t, owner_key))
+        return await build(self._context, allowed, emit)
 
     def log(self, build: Build, offset: int, limit: int) -> list[LogLine]:
         """Some lines of a build's log."""

@@ -85,6 +85,11 @@ class Creation:
         self._added = ""
         self._bundle = ""
 
+    @property
+    def request(self) -> CreateRequest:
+        """What it shall be."""
+        return self._request
+
     async def run(self) -> None:
         """Make it. On failure or cancellation nothing is left but an ended record."""
         marks = [time.monotonic()]

@@ -11,11 +11,11 @@ import asyncio
 import errno
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from tupper.core.backend import Probe, Rootfs
+from tupper.core.backend import Probe
 from tupper.core.errors import (
     Conflict,
     InvalidArgument,
@@ -51,6 +51,7 @@ from tupper.engine.snapshots import (
 )
 from tupper.engine.store import Store
 from tupper.engine.volumes import Volumes
+from tupper.engine.warm import Warm, WarmFailedError
 
 if TYPE_CHECKING:
     from tupper.images import Images, Pruned, Templates
@@ -78,6 +79,7 @@ class Engine(Lives):
         self._closed = False
         self._slots = asyncio.Semaphore(_CREATIONS_AT_ONCE)
         self.builds = Builds(context)
+        self._warm = Warm(context)
 
     @classmethod
     async def open(
@@ -226,11 +228,17 @@ class Engine(Lives):
             request = request_from(request, snapshot)
         elif not request.image:
             self.builds.check_use(request.template, request.owner_key)
+        kept = None if snapshot is not None else await self._warm.find(request)
         sandbox, request = reserve(self._context, request)
         making = Creation(self._context, sandbox, request)
         if snapshot is not None:
             making = start_from(self._context, sandbox, request, snapshot)
-        return await self._run_creation(sandbox, making)
+        elif kept is not None:
+            making = self._warm.start(sandbox, request, kept)
+        try:
+            return await self._run_creation(sandbox, making)
+        except WarmFailedError:
+            return await self.create(request)  # what was saved is gone, so as ever
 
     async def _run_creation(self, sandbox: Sandbox, making: Creation) -> SandboxRecord:
         creation = asyncio.get_running_loop().create_task(self._make(sandbox, making))
@@ -262,6 +270,9 @@ class Engine(Lives):
         finally:
             sandbox.creation = None
         self._watch.begin(sandbox)
+        if type(making) is Creation:
+            keeping = self._warm.keep(self._watch, sandbox, making.request)
+            await asyncio.wait({self._context.spawn(keeping, f"warm {sandbox.id}", of=sandbox)})
 
     async def kill(self, reference: str) -> None:
         """End a sandbox, also one that is being made; returns when nothing of it is left.
@@ -525,46 +536,5 @@ class Engine(Lives):
         """Remove all images that no sandbox stands on, and the kept layers of builds."""
         async with self._context.gate.alone():
             await asyncio.to_thread(_remove_layers, self._context.paths.data / "build")
+            await self._warm.prune()
             return await self.images.prune(in_use=self.images_in_use())
-
-    async def build_template(
-        self,
-        name: str,
-        dockerfile: str,
-        *,
-        context: Path | None,
-        arguments: Mapping[str, str],
-        force: bool,
-        emit: Callable[[Mapping[str, object]], None],
-        host_images: bool = True,
-        owner_key: str = "",
-    ) -> Rootfs:
-        """Build a template from a Dockerfile inside sandboxes.
-
-        Args:
-            name: of the template.
-            dockerfile: its text.
-            context: the host's directory that COPY takes from.
-            arguments: for ARG.
-            force: run every step again.
-            emit: gets ``{"event": "log", "message"}`` as it goes.
-            host_images: whether FROM may name an image in a file of the host.
-            owner_key: the API key that it is for; empty for the machine's own user.
-
-        Raises:
-            PermissionDenied: FROM names one and may not, or the template is somebody else's.
-            TemplateError: naming the line that is wrong or failed.
-        """
-        from tupper.engine.build import Recipe, build  # noqa: PLC0415 - rarely needed
-
-        self.builds.claim(name, owner_key)
-        recipe = Recipe(
-            name,
-            dockerfile,
-            context,
-            arguments,
-            force,
-            host_images=host_images,
-            check_use=lambda template: self.builds.check_use(template, owner_key),
-        )
-        return await build(self._context, recipe, emit)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from collections.abc import Collection
 
 from tupper.core.errors import Conflict, InvalidArgument, SnapshotNotFound, Unsupported
 from tupper.core.ids import is_snapshot_id, new_snapshot_id
@@ -179,8 +180,13 @@ def request_from(request: CreateRequest, record: SnapshotRecord) -> CreateReques
     return request
 
 
-async def sweep_snapshots(context: Context) -> None:
-    """Remove what no row leads to, and copies of agents that nothing runs. At a start only."""
+async def sweep_snapshots(context: Context, agents: Collection[str]) -> None:
+    """Remove what no row leads to, and copies of agents that nothing runs. At a start only.
+
+    Args:
+        context: of the engine.
+        agents: digests of agents that run in other saved machines.
+    """
     records = {record.id: record for record in await context.store.snapshots()}
     context.kept = records
     if context.snapshots.is_dir():
@@ -188,7 +194,7 @@ async def sweep_snapshots(context: Context) -> None:
             if entry.name not in records:
                 event("sweep.snapshot", name=entry.name)
                 await remove_tree(entry)
-    used = {record.saved.agent for record in records.values()}
+    used = {*agents, *(record.saved.agent for record in records.values())}
     for sandbox in context.sandboxes.values():
         used.add(sandbox.record.agent_digest)
         if sandbox.record.saved is not None:

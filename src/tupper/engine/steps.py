@@ -34,11 +34,20 @@ FindFiles = Callable[[str], tuple[Path, str]]
 _BASES = re.compile(r"(docker\.io/)?e2bdev/(base|code-interpreter)(:[\w.-]+)?")
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# By the programs there are; else by hand, as on images with little more than a shell.
 _ADD_USER = """\
 id -u "$1" >/dev/null 2>&1 && exit 0
 shell=/bin/sh; [ -x /bin/bash ] && shell=/bin/bash
 if command -v useradd >/dev/null 2>&1; then exec useradd -m -s "$shell" "$1"; fi
-exec adduser -D -s "$shell" "$1"
+adduser -D -s "$shell" "$1" >/dev/null 2>&1 && exit 0
+taken() {
+  while IFS=: read -r name secret id rest; do [ "$id" = "$uid" ] && return 0; done </etc/passwd
+  return 1
+}
+uid=1000
+while taken; do uid=$((uid + 1)); done
+echo "$1:x:$uid:$uid::/home/$1:$shell" >>/etc/passwd && echo "$1:x:$uid:" >>/etc/group &&
+mkdir -p "/home/$1" && chown "$uid:$uid" "/home/$1"
 """
 _PREPARE = """\
 mkdir -p /code /usr/local && chmod 777 /code

@@ -90,6 +90,15 @@ class Templates:
                 return found
             return await self._build(recipe, base, key, tell)
 
+    async def peek(self, name: str) -> Rootfs | None:
+        """The root filesystem of a template if there is a current one; builds nothing."""
+        name, tag = parse_template(name)
+        recipe = self._find_recipe(name)
+        if recipe is None or tag != DEFAULT_TAG:
+            return self._find_registered(name, tag)
+        key = await self._current_key(recipe)
+        return self._images.find_tree(render_reference(name), stamp=key) if key else None
+
     async def list(self) -> list[TemplateInfo]:
         """All templates by name: recipes, built or not, and registered ones."""
         infos: dict[str, TemplateInfo] = {}
@@ -229,8 +238,12 @@ class Templates:
         return self._keys.get(f"{platform} {where}", (where, *DISTRIBUTION_FILES), digest)
 
     async def _current_key(self, recipe: Recipe) -> str:
-        base = await self._images.lookup(recipe.base) if recipe.base else None
-        return "" if recipe.base and base is None else self._key(recipe, base)
+        """The key that a build now would have; empty if what it starts from is not there."""
+        if not recipe.base:
+            return self._key(recipe, None)
+        is_template = self._find_recipe(recipe.base) is not None and recipe.base != recipe.name
+        base = await (self.peek(recipe.base) if is_template else self._images.lookup(recipe.base))
+        return "" if base is None else self._key(recipe, base)
 
     async def _build(
         self, recipe: Recipe, base: Rootfs | None, key: str, progress: Progress

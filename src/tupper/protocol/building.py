@@ -18,6 +18,7 @@ STATUS_PAGE = 100
 _MOST_STEPS = 1000
 _MODE = re.compile(r"[0-7]{3,4}")
 _HASH = re.compile(r"[0-9a-f]{64}")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _VARIABLE = re.compile(r"[^=\0]+")
 
 
@@ -163,6 +164,8 @@ def _check_args(kind: Kind, args: Sequence[str], number: int) -> None:
         raise InvalidArgument(f"step {number}: {kind} cannot have these {len(args)} arguments")
     if kind is Kind.COPY and len(args) == 4 and args[3] and not _MODE.fullmatch(args[3]):
         raise InvalidArgument(f"step {number}: {args[3]!r} is not a mode in octal")
+    if kind is Kind.USER and not _USER.fullmatch(args[0]):
+        raise InvalidArgument(f"step {number}: {args[0][:80]!r} cannot be a user's name")
     if kind is Kind.ENV and not all(_VARIABLE.fullmatch(name) for name in args[::2]):
         raise InvalidArgument(f"step {number}: an environment variable cannot have this name")
 

@@ -134,17 +134,13 @@ async def _build(request: Request) -> Response:
         if not dockerfile:
             rootfs = await engine.templates.ensure(name, progress=progress, force=force)
         else:
+            from tupper.engine.build import Recipe  # noqa: PLC0415 - rarely needed
+
             place = Path(context) if context else None
-            rootfs = await engine.build_template(
-                name,
-                dockerfile,
-                context=place,
-                arguments=arguments,
-                force=force,
-                emit=emit,
-                host_images=is_local(request),
-                owner_key=caller_of(request) or "",
-            )
+            local = is_local(request)
+            recipe = Recipe(name, dockerfile, place, arguments, force, host_images=local)
+            key = caller_of(request) or ""
+            rootfs = await engine.builds.build_dockerfile(recipe, emit, owner_key=key)
         return {"event": "done", "template": {"name": name, "digest": rootfs.digest}}
 
     return stream_lines(work)

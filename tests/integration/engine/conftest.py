@@ -15,7 +15,7 @@ def host():
     if reason := why_not():
         pytest.skip(reason)
     home = Path(os.environ["TUPPER_HOME"]) / "eng"
-    link_home(home.parent, home)
+    link_home(home.parent, home, without={"code-interpreter"})
     host = Host(home)
     host.start()
     yield host

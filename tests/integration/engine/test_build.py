@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from integration.engine.test_real import run
+from oci_writer import Item, Layout, directory, symlink
 
 pytestmark = [pytest.mark.root, pytest.mark.gvisor]
 
@@ -208,11 +209,11 @@ def test_kill_9_during_a_build_leaves_nothing_after_the_next_start(host, http):
     assert str(host.paths.data / "build") not in Path("/proc/self/mountinfo").read_text()
 
 
-def begin_steps(http, name, *steps):
+def begin_steps(http, name, *steps, **base):
     """Begin a build of E2B's kind; the path of its status."""
     build_id = http.post("/v3/templates", json={"name": name}).json()["buildID"]
     listed = [{"type": kind, "args": list(args), "force": False} for kind, *args in steps]
-    body = {"fromTemplate": "minimal", "force": False, "steps": listed}
+    body = {**(base or {"fromTemplate": "minimal"}), "force": False, "steps": listed}
     answer = http.post(f"/v2/templates/{name}/builds/{build_id}", json=body)
     assert answer.status_code == 202, answer.text
     return f"/templates/{name}/builds/{build_id}/status"
@@ -252,3 +253,89 @@ def test_steps_cut_off_by_kill_9_are_an_error_and_leave_nothing(host, http):
         assert inside(again, "cat one", name="steps") == "first\n"
     assert host.leftovers() == []
     assert not list((host.paths.data / "build").glob("tmp-*"))
+
+
+# Says once which start this was: a restored sandbox has the word of the one that was saved.
+START = "head -c 16 /dev/urandom | md5sum > once; touch ready; exec sleep 100000"
+
+
+@pytest.fixture
+def starting(host, http):
+    (probe,) = http.get("/tupper/v1/doctor").json()["backends"]
+    if "snapshot" not in probe["capabilities"]:
+        pytest.skip("no snapshots on this host")
+    build_id = http.post("/v3/templates", json={"name": "warm"}).json()["buildID"]
+    body = {"fromTemplate": "minimal", "steps": [], "startCmd": START, "readyCmd": "test -e ready"}
+    assert http.post(f"/v2/templates/warm/builds/{build_id}", json=body).status_code == 202
+    path = f"/templates/warm/builds/{build_id}/status"
+    assert follow_steps(http, path, is_over)["status"] == "ready"
+    return "warm"
+
+
+def begun(http, template, script="cat once", **body):
+    """Make a sandbox; what a script says in it, which runs beside the start command."""
+    made = http.post("/v2/sandboxes", json={"templateID": template, **body}).json()
+    said = run(made, f"ps | grep -q '[s]leep 100000' && {script}")
+    http.delete(f"/sandboxes/{made['sandboxID']}")
+    return said
+
+
+def test_the_next_ones_begin_where_the_first_was_ready(host, http, starting):
+    first = begun(http, starting)
+    assert len(first) == 36
+    assert begun(http, starting) == first
+    (kept,) = (host.paths.data / "warm").iterdir()
+    assert kept.stat().st_mode & 0o077 == 0
+    # What is fixed in a saved machine is not pretended.
+    with_env = begun(http, starting, "cat once; echo $WORD", envVars={"WORD": "given"}).split()
+    assert with_env[-1] == "given"
+    assert with_env[0] not in first
+    assert begun(http, starting, tupper={"memoryMiB": 512}) != first
+    # They are nobody's copies: each has its own name and its own randomness.
+    own = "hostname; head -c 16 /dev/urandom | md5sum"
+    assert begun(http, starting, own).split() != begun(http, starting, own).split()
+    assert [entry.name for entry in (host.paths.data / "warm").iterdir()] == [kept.name]
+    host.kill_9()
+    host.start()
+    with host.client() as again:
+        assert begun(again, starting) == first
+        for file in kept.rglob("*"):
+            if file.is_file() and file.name != "tupper.json":
+                file.write_bytes(b"damaged")
+        fresh = begun(again, starting)
+        assert len(fresh) == 36
+        assert fresh != first
+        assert begun(again, starting) == fresh
+        again.post("/tupper/v1/images/prune")
+        assert list((host.paths.data / "warm").iterdir()) == []
+    assert host.leftovers() == []
+
+
+def image(host, path, *, shell):
+    """A small image in a layout, with busybox or without any program."""
+    layout = Layout(path)
+    busybox = next((host.paths.data / "images" / "roots").glob("*/rootfs/bin/busybox"))
+    items = [directory("etc"), Item("etc/passwd", b"root:x:0:0::/root:/bin/sh\n")]
+    items += [Item("etc/group", b"root:x:0:\n"), Item("etc/shadow", b"root:*:::::::\n")]
+    if shell:
+        items += [directory("bin"), Item("bin/busybox", busybox.read_bytes(), mode=0o755)]
+        programs = "sh id mkdir chmod chown find env cat"
+        items += [symlink(f"bin/{name}", "busybox") for name in programs.split()]
+    config = {"Env": ["PATH=/bin", "FROM_IMAGE=yes"], "User": "0", "WorkingDir": "/srv"}
+    return layout.publish(layout.image([items], config=config))
+
+
+def test_steps_on_images(host, http, tmp_path):
+    """Where there is a shell the user ``user`` is made; without one things can still be copied."""
+    shelled = image(host, tmp_path / "shelled", shell=True)
+    steps = [("ENV", "B", "$FROM_IMAGE-$HOME"), ("USER", "bob"), ("RUN", "id -un > /code/bob")]
+    path = begin_steps(http, "shelled", *steps, ("USER", "user"), fromImage=shelled)
+    assert follow_steps(http, path, is_over)["status"] == "ready"
+    said = inside(http, "id -un; id -u; pwd; echo $B; cat /code/bob", name="shelled")
+    assert said.split() == ["user", "1000", "/home/user", "yes-/home/user", "bob"]
+    bare = image(host, tmp_path / "bare", shell=False)
+    path = begin_steps(http, "bare", ("WORKDIR", "/made"), fromImage=bare)
+    assert follow_steps(http, path, is_over)["status"] == "ready"
+    path = begin_steps(http, "bare", ("RUN", "true"), fromImage=bare)
+    status = follow_steps(http, path, is_over)
+    assert (status["status"], status["reason"]["step"]) == ("error", "1")

@@ -97,7 +97,9 @@ def until(condition, what):
 
 def test_kill_9_and_start_again_adopts(home):
     with daemon(home) as first, client(home) as http:
-        made = http.post("/v2/sandboxes", json={"tupper": {"name": "kept"}}).json()
+        answer = http.post("/v2/sandboxes", json={"tupper": {"name": "kept"}})
+        assert answer.status_code == 201, answer.text
+        made = answer.json()
         address = http.post("/tupper/v1/sandboxes/kept/ports", json={"port": 80}).json()["address"]
         gone = http.post("/v2/sandboxes", json={"tupper": {"name": "gone"}}).json()
         os.kill(first.process.pid, signal.SIGKILL)

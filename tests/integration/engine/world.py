@@ -258,6 +258,12 @@ class Images:
     def is_recipe(self, name):
         return name == "base"
 
+    async def peek(self, name):
+        return None
+
+    async def lookup(self, reference):
+        return None
+
     def info(self, name):
         raise TemplateNotFound(f"there is no template {name}")
 

@@ -31,12 +31,32 @@ from tupper import (
     ServiceBusyException,
     UnsupportedException,
 )
+from tupper.core.paths import find_paths
 
 NOBODY = "i" + "0" * 20
 
 
 def living(control):
     return [machine for machine in control.machines.values() if not machine.end_reason]
+
+
+def test_a_background_process_is_asked_about_itself_once(control, monkeypatch):
+    monkeypatch.delenv("TUPPER_URL")
+    paths = find_paths()
+    paths.runtime.mkdir(mode=0o700, parents=True)
+    asked = []
+    try:
+        for _ in range(2):  # the second time it is another process
+            paths.address_file.unlink(missing_ok=True)
+            paths.address_file.write_text(control.url)
+            before = len(control.requests)
+            for _ in range(3):
+                assert not Sandbox.list(metadata={"nobody": "has"}, limit=1).next_items()
+            asked.append([path for _, path, *_ in control.requests[before:]])
+    finally:
+        paths.address_file.unlink()
+        paths.runtime.rmdir()
+    assert asked == [["/tupper/v1/info", *["/v2/sandboxes"] * 3]] * 2
 
 
 def test_made_found_and_killed(make, control):

@@ -26,6 +26,9 @@ class Templates:
     async def ensure(self, name, **_):
         raise TemplateNotFound(f"there is no template {name}")
 
+    async def peek(self, name):
+        return None
+
     async def remove(self, name):
         raise TemplateNotFound(f"there is no template {name}")
 
@@ -134,6 +137,7 @@ PLAN = {"fromTemplate": "base", "force": False, "steps": []}
         {"steps": [{"type": "ENV", "args": ["A=B", "c"]}]},
         {"steps": [{"type": "COPY", "args": ["a", "b"], "filesHash": "../x"}]},
         {"steps": [{"type": "COPY", "args": ["a", "b", "", "999"], "filesHash": HASH}]},
+        {"steps": [{"type": "USER", "args": ["a:b"]}]},
         {"steps": "x"},
         {"steps": [{"type": "RUN", "args": ["x"]}] * 1001},
     ],

@@ -18,6 +18,7 @@ from tupper.backends.gvisor.bundle import (
 )
 from tupper.backends.gvisor.inside import Start
 from tupper.backends.gvisor.launch import launch
+from tupper.backends.gvisor.linux import loop_device_ahead
 from tupper.backends.gvisor.machine import HEADROOM_MIB, GVisorMachine, Remains, remains_of
 from tupper.backends.gvisor.options import Options, Platform, parse_options
 from tupper.backends.gvisor.prepare import make_directories, prepare
@@ -122,13 +123,15 @@ class GVisor(Backend):
             if os.geteuid() != 0:
                 start_machine(Start(plan, remains.layout, runsc, platform, image))
                 return self._record(plan, remains, found, platform)
-            self._make_group(plan)
-            what = prepare(plan, remains.layout, runsc, platform, image=image)
-            if remains.cgroup is None:
-                launch(what)
-            else:
-                with remains.cgroup.holding_thread() as inside:
-                    launch(replace(what, argv=remains.cgroup.joining(what.argv, inside=inside)))
+            with loop_device_ahead(plan.disk_image) as disk:
+                self._make_group(plan)
+                what = prepare(plan, remains.layout, runsc, platform, image=image)
+                if remains.cgroup is None:
+                    launch(what, disk)
+                else:
+                    with remains.cgroup.holding_thread() as inside:
+                        argv = remains.cgroup.joining(what.argv, inside=inside)
+                        launch(replace(what, argv=argv), disk)
             return self._record(plan, remains, found, platform)
 
         try:

@@ -12,11 +12,10 @@ Source: unshare(2) and setns(2) ("the calling thread"), loop(4) (autoclear), ove
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tupper.backends.gvisor import linux
 from tupper.backends.gvisor.barrier import skip_registration
 from tupper.backends.gvisor.bundle import Layout
 from tupper.backends.gvisor.options import Platform
@@ -40,7 +39,6 @@ class Launch:
         argv: runsc's command line.
         layout: the machine's files.
         lower: the root filesystem below the skeleton; None where the guest writes into it.
-        disk_image: what to mount at ``layout.disk``; None for nothing.
         netns: the file of the network namespace to enter; None for the host's.
         timeout_s: until runsc is ended.
         platform: that runsc uses.
@@ -49,17 +47,20 @@ class Launch:
     argv: Sequence[str]
     layout: Layout
     lower: Path | None
-    disk_image: Path | None
     netns: Path | None
     timeout_s: float
     platform: Platform
 
 
-def launch(what: Launch) -> None:
+def launch(what: Launch, disk: Callable[[], Path] | None) -> None:
     """Start a machine as root and return when runsc says that it runs.
 
     Changes the namespaces and the filter of the calling thread: only for
     :func:`tupper.core.kernel.in_thread`.
+
+    Args:
+        what: to start.
+        disk: waits for the device to mount at ``layout.disk``; None for no disk of its own.
 
     Raises:
         ProgramFailed: runsc refused.
@@ -72,9 +73,8 @@ def launch(what: Launch) -> None:
         kernel.enter(what.netns, kernel.CLONE_NEWNET)
         hide_network_sysctls()
     _mount_root(what, read_only=True)
-    if what.disk_image is not None:
-        with linux.loop_device(what.disk_image) as device:
-            kernel.mount(device, what.layout.disk, "ext4", flags=_DISK_FLAGS, data=_DISK_OPTIONS)
+    if disk is not None:
+        kernel.mount(disk(), what.layout.disk, "ext4", flags=_DISK_FLAGS, data=_DISK_OPTIONS)
     _run(what)
 
 

@@ -82,7 +82,6 @@ def prepare(
         argv=render_command(runsc, platform, plan, layout, image=image),
         layout=layout,
         lower=None if build else plan.rootfs.path,
-        disk_image=plan.disk_image,
         netns=Path("/run/netns") / plan.attachment.netns if plan.attachment else None,
         timeout_s=_START_TIMEOUT_S,
         platform=platform,

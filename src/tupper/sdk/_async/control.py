@@ -1,12 +1,14 @@
 """Calls to the control plane: sandboxes are made, found, prolonged and ended there.
 
-The local background process is started when nothing answers. Once per object, client and process
-compare versions: an older idle process is replaced, a busy one is used as it is as long as it
-speaks our protocol. Source: ``docs/design/interfaces.md``.
+The local background process is started when nothing answers. Client and process compare versions
+when they meet: an older idle process is replaced, a busy one is used as it is as long as it speaks
+our protocol. Other objects of this program then use that process without asking it again.
+Source: ``docs/design/interfaces.md``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Mapping
@@ -29,6 +31,9 @@ PROTOCOL = 1
 _PROBE_TIMEOUT_S = 5.0
 _RESUME_TIMEOUT_S = 120.0
 _RETRY_MAX_S = 10.0
+# Address file → its inode and time, of the background processes that have been compared and have
+# nothing left to build. A new process writes a new file.
+_compared: dict[str, tuple[int, int]] = {}
 
 
 class Control:
@@ -120,8 +125,13 @@ class Control:
     async def _open(self) -> Http:
         if not self.target.is_own_process:
             return Http(self.target.origin())
+        met = self._address_mark()
+        if met is not None and _compared.get(str(self.target.paths.address_file)) == met:
+            with contextlib.suppress(OSError):  # it has left just now
+                return Http(self.target.origin())
         is_ours = False  # a process that we have just started is not replaced again
         for _ in range(3):
+            met = self._address_mark()
             try:
                 http = Http(self.target.origin())
                 answer = await http.call(Ask("GET", "/tupper/v1/info", timeout_s=_PROBE_TIMEOUT_S))
@@ -132,11 +142,21 @@ class Control:
             info = decode(answer)
             if is_ours or not is_outdated(info) or not await self._shut_down(http):
                 self._unbuilt = parse_unbuilt(info)
+                if met is not None and not self._unbuilt:
+                    _compared[str(self.target.paths.address_file)] = met
                 return http
             await http.close()
         raise errors.UnavailableException(
             "the background process starts but does not answer", code="daemon_unavailable"
         )
+
+    def _address_mark(self) -> tuple[int, int] | None:
+        """What tells one background process from the next; None if there is none."""
+        try:
+            status = self.target.paths.address_file.stat()
+        except OSError:
+            return None
+        return status.st_ino, status.st_mtime_ns
 
     async def has_to_build(self, template: str) -> bool:
         """Whether the first sandbox of a template has to wait for its build. Local only."""
@@ -160,6 +180,7 @@ class Control:
         async with self._lock:
             if self._http is http:
                 self._http = None
+            _compared.pop(str(self.target.paths.address_file), None)
         await http.close()
 
     async def close(self) -> None:

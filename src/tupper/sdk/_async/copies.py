@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from tupper.protocol.connect import as_list, as_object
 from tupper.sdk._async.control import Control, decode, sandbox_path, template_path
@@ -13,6 +14,9 @@ from tupper.sdk._shared.endpoint import find_target
 from tupper.sdk._shared.info import Grant, parse_grant, parse_snapshot, parse_snapshots
 from tupper.sdk._shared.lifecycle import snapshot_memory
 from tupper.sdk._shared.types import ApiParams, SnapshotInfo, SnapshotMode
+
+if TYPE_CHECKING:
+    from tupper.sdk._async.sandbox import AsyncSandbox
 
 SAVE_TIMEOUT_S = 600.0  # gigabytes of memory may have to be written
 
@@ -163,3 +167,62 @@ class AsyncSnapshotPaginator:
         while self._has_next:
             for info in await self.next_items():
                 yield info
+
+
+async def pause_by_id(
+    cls: type[AsyncSandbox],
+    sandbox_id: str,
+    keep_memory: bool | None = None,
+    *,
+    mode: SnapshotMode | None = None,
+    strict: bool = False,
+    **opts: Unpack[ApiParams],
+) -> bool:
+    """Lay a sandbox on disk. Returns False if it was paused already."""
+    control = Control(find_target(opts))
+    try:
+        return await pause(control, sandbox_id, keep_memory, mode, strict=strict)
+    finally:
+        await control.close()
+
+
+async def create_snapshot_by_id(
+    cls: type[AsyncSandbox],
+    sandbox_id: str,
+    name: str | None = None,
+    *,
+    mode: SnapshotMode | None = None,
+    **opts: Unpack[ApiParams],
+) -> SnapshotInfo:
+    """Save a sandbox, which goes on."""
+    control = Control(find_target(opts))
+    try:
+        return await create_snapshot(control, sandbox_id, name, mode)
+    finally:
+        await control.close()
+
+
+def list_snapshots_of_all(
+    cls: type[AsyncSandbox],
+    sandbox_id: str | None = None,
+    limit: int | None = None,
+    next_token: str | None = None,
+    name: str | None = None,
+    **opts: Unpack[ApiParams],
+) -> AsyncSnapshotPaginator:
+    """All snapshots, or those of a sandbox, page by page."""
+    return AsyncSnapshotPaginator(sandbox_id, name, limit, next_token, **opts)
+
+
+async def fork_by_id(
+    cls: type[AsyncSandbox],
+    sandbox_id: str,
+    timeout: float | None = None,
+    count: int | None = None,
+    logger: logging.Logger | None = None,
+    **opts: Unpack[ApiParams],
+) -> list[AsyncSandbox | Exception]:
+    """Start copies of a sandbox, which goes on."""
+    control = Control(find_target(opts))
+    made = await fork(control, sandbox_id, timeout, count)
+    return [one if isinstance(one, Exception) else cls(control, one) for one in made]

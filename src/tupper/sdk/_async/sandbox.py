@@ -135,65 +135,6 @@ async def _get_metrics_by_id(
         await control.close()
 
 
-async def _pause_by_id(
-    cls: type[AsyncSandbox],
-    sandbox_id: str,
-    keep_memory: bool | None = None,
-    *,
-    mode: SnapshotMode | None = None,
-    strict: bool = False,
-    **opts: Unpack[ApiParams],
-) -> bool:
-    """Lay a sandbox on disk. Returns False if it was paused already."""
-    control = Control(find_target(opts))
-    try:
-        return await copies.pause(control, sandbox_id, keep_memory, mode, strict=strict)
-    finally:
-        await control.close()
-
-
-async def _create_snapshot_by_id(
-    cls: type[AsyncSandbox],
-    sandbox_id: str,
-    name: str | None = None,
-    *,
-    mode: SnapshotMode | None = None,
-    **opts: Unpack[ApiParams],
-) -> SnapshotInfo:
-    """Save a sandbox, which goes on."""
-    control = Control(find_target(opts))
-    try:
-        return await copies.create_snapshot(control, sandbox_id, name, mode)
-    finally:
-        await control.close()
-
-
-def _list_snapshots_of_all(
-    cls: type[AsyncSandbox],
-    sandbox_id: str | None = None,
-    limit: int | None = None,
-    next_token: str | None = None,
-    name: str | None = None,
-    **opts: Unpack[ApiParams],
-) -> AsyncSnapshotPaginator:
-    """All snapshots, or those of a sandbox, page by page."""
-    return AsyncSnapshotPaginator(sandbox_id, name, limit, next_token, **opts)
-
-
-async def _fork_by_id(
-    cls: type[AsyncSandbox],
-    sandbox_id: str,
-    timeout: float | None = None,
-    count: int | None = None,
-    logger: logging.Logger | None = None,
-    **opts: Unpack[ApiParams],
-) -> list[AsyncSandbox | Exception]:
-    """Start copies of a sandbox, which goes on."""
-    control = Control(find_target(opts))
-    made = await copies.fork(control, sandbox_id, timeout, count)
-    return [one if isinstance(one, Exception) else cls(control, one) for one in made]
-
-
 async def _announce_build(control: Control, body: Mapping[str, object]) -> None:
     """Say so when a create will take a minute or more, because its template is not built yet."""
     template = str(body["templateID"])
@@ -639,7 +580,7 @@ class AsyncSandbox(CodeRunner):
         """
         return await copies.pause(self._control, self.sandbox_id, keep_memory, mode, strict=strict)
 
-    pause = Both(_pause_by_id, _pause_own)
+    pause = Both(copies.pause_by_id, _pause_own)
     beta_pause = pause
 
     async def _create_snapshot_own(
@@ -656,7 +597,7 @@ class AsyncSandbox(CodeRunner):
         """
         return await copies.create_snapshot(self._control, self.sandbox_id, name, mode)
 
-    create_snapshot = Both(_create_snapshot_by_id, _create_snapshot_own)
+    create_snapshot = Both(copies.create_snapshot_by_id, _create_snapshot_own)
 
     def _list_snapshots_own(
         self,
@@ -670,7 +611,7 @@ class AsyncSandbox(CodeRunner):
             self.sandbox_id, name, limit, next_token, control=self._control, **opts
         )
 
-    list_snapshots = Both(_list_snapshots_of_all, _list_snapshots_own)
+    list_snapshots = Both(copies.list_snapshots_of_all, _list_snapshots_own)
 
     @classmethod
     async def delete_snapshot(cls, snapshot_id: str, **opts: Unpack[ApiParams]) -> bool:
@@ -698,7 +639,7 @@ class AsyncSandbox(CodeRunner):
             for one in made
         ]
 
-    fork = Both(_fork_by_id, _fork_own)
+    fork = Both(copies.fork_by_id, _fork_own)
 
     # --- what E2B has and this host cannot do yet: the reason, not an AttributeError --------------
 

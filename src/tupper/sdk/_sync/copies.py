@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from tupper.protocol.connect import as_list, as_object
 from tupper.sdk._shared import errors
@@ -14,6 +15,9 @@ from tupper.sdk._shared.info import Grant, parse_grant, parse_snapshot, parse_sn
 from tupper.sdk._shared.lifecycle import snapshot_memory
 from tupper.sdk._shared.types import ApiParams, SnapshotInfo, SnapshotMode
 from tupper.sdk._sync.control import Control, decode, sandbox_path, template_path
+
+if TYPE_CHECKING:
+    from tupper.sdk._sync.sandbox import Sandbox
 
 SAVE_TIMEOUT_S = 600.0  # gigabytes of memory may have to be written
 
@@ -164,3 +168,62 @@ class SnapshotPaginator:
         while self._has_next:
             for info in self.next_items():
                 yield info
+
+
+def pause_by_id(
+    cls: type[Sandbox],
+    sandbox_id: str,
+    keep_memory: bool | None = None,
+    *,
+    mode: SnapshotMode | None = None,
+    strict: bool = False,
+    **opts: Unpack[ApiParams],
+) -> bool:
+    """Lay a sandbox on disk. Returns False if it was paused already."""
+    control = Control(find_target(opts))
+    try:
+        return pause(control, sandbox_id, keep_memory, mode, strict=strict)
+    finally:
+        control.close()
+
+
+def create_snapshot_by_id(
+    cls: type[Sandbox],
+    sandbox_id: str,
+    name: str | None = None,
+    *,
+    mode: SnapshotMode | None = None,
+    **opts: Unpack[ApiParams],
+) -> SnapshotInfo:
+    """Save a sandbox, which goes on."""
+    control = Control(find_target(opts))
+    try:
+        return create_snapshot(control, sandbox_id, name, mode)
+    finally:
+        control.close()
+
+
+def list_snapshots_of_all(
+    cls: type[Sandbox],
+    sandbox_id: str | None = None,
+    limit: int | None = None,
+    next_token: str | None = None,
+    name: str | None = None,
+    **opts: Unpack[ApiParams],
+) -> SnapshotPaginator:
+    """All snapshots, or those of a sandbox, page by page."""
+    return SnapshotPaginator(sandbox_id, name, limit, next_token, **opts)
+
+
+def fork_by_id(
+    cls: type[Sandbox],
+    sandbox_id: str,
+    timeout: float | None = None,
+    count: int | None = None,
+    logger: logging.Logger | None = None,
+    **opts: Unpack[ApiParams],
+) -> list[Sandbox | Exception]:
+    """Start copies of a sandbox, which goes on."""
+    control = Control(find_target(opts))
+    made = fork(control, sandbox_id, timeout, count)
+    return [one if isinstance(one, Exception) else cls(control, one) for one in made]

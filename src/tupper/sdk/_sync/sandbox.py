@@ -134,65 +134,6 @@ def _get_metrics_by_id(
         control.close()
 
 
-def _pause_by_id(
-    cls: type[Sandbox],
-    sandbox_id: str,
-    keep_memory: bool | None = None,
-    *,
-    mode: SnapshotMode | None = None,
-    strict: bool = False,
-    **opts: Unpack[ApiParams],
-) -> bool:
-    """Lay a sandbox on disk. Returns False if it was paused already."""
-    control = Control(find_target(opts))
-    try:
-        return copies.pause(control, sandbox_id, keep_memory, mode, strict=strict)
-    finally:
-        control.close()
-
-
-def _create_snapshot_by_id(
-    cls: type[Sandbox],
-    sandbox_id: str,
-    name: str | None = None,
-    *,
-    mode: SnapshotMode | None = None,
-    **opts: Unpack[ApiParams],
-) -> SnapshotInfo:
-    """Save a sandbox, which goes on."""
-    control = Control(find_target(opts))
-    try:
-        return copies.create_snapshot(control, sandbox_id, name, mode)
-    finally:
-        control.close()
-
-
-def _list_snapshots_of_all(
-    cls: type[Sandbox],
-    sandbox_id: str | None = None,
-    limit: int | None = None,
-    next_token: str | None = None,
-    name: str | None = None,
-    **opts: Unpack[ApiParams],
-) -> SnapshotPaginator:
-    """All snapshots, or those of a sandbox, page by page."""
-    return SnapshotPaginator(sandbox_id, name, limit, next_token, **opts)
-
-
-def _fork_by_id(
-    cls: type[Sandbox],
-    sandbox_id: str,
-    timeout: float | None = None,
-    count: int | None = None,
-    logger: logging.Logger | None = None,
-    **opts: Unpack[ApiParams],
-) -> list[Sandbox | Exception]:
-    """Start copies of a sandbox, which goes on."""
-    control = Control(find_target(opts))
-    made = copies.fork(control, sandbox_id, timeout, count)
-    return [one if isinstance(one, Exception) else cls(control, one) for one in made]
-
-
 def _announce_build(control: Control, body: Mapping[str, object]) -> None:
     """Say so when a create will take a minute or more, because its template is not built yet."""
     template = str(body["templateID"])
@@ -636,7 +577,7 @@ class Sandbox(CodeRunner):
         """
         return copies.pause(self._control, self.sandbox_id, keep_memory, mode, strict=strict)
 
-    pause = Both(_pause_by_id, _pause_own)
+    pause = Both(copies.pause_by_id, _pause_own)
     beta_pause = pause
 
     def _create_snapshot_own(
@@ -653,7 +594,7 @@ class Sandbox(CodeRunner):
         """
         return copies.create_snapshot(self._control, self.sandbox_id, name, mode)
 
-    create_snapshot = Both(_create_snapshot_by_id, _create_snapshot_own)
+    create_snapshot = Both(copies.create_snapshot_by_id, _create_snapshot_own)
 
     def _list_snapshots_own(
         self,
@@ -667,7 +608,7 @@ class Sandbox(CodeRunner):
             self.sandbox_id, name, limit, next_token, control=self._control, **opts
         )
 
-    list_snapshots = Both(_list_snapshots_of_all, _list_snapshots_own)
+    list_snapshots = Both(copies.list_snapshots_of_all, _list_snapshots_own)
 
     @classmethod
     def delete_snapshot(cls, snapshot_id: str, **opts: Unpack[ApiParams]) -> bool:
@@ -695,7 +636,7 @@ class Sandbox(CodeRunner):
             for one in made
         ]
 
-    fork = Both(_fork_by_id, _fork_own)
+    fork = Both(copies.fork_by_id, _fork_own)
 
     # --- what E2B has and this host cannot do yet: the reason, not an AttributeError --------------
 
