@@ -261,8 +261,11 @@ class Builds:
         from tupper.engine.build import build  # noqa: PLC0415 - rarely needed
 
         self.claim(recipe.name, owner_key)
-        allowed = replace(recipe, check_use=lambda t: self.check_use(t, owner_key))
-        return await build(self._context, allowed, emit)
+
+        def check(template: str) -> None:
+            self.check_use(template, owner_key)
+
+        return await build(self._context, replace(recipe, check_use=check), emit)
 
     def log(self, build: Build, offset: int, limit: int) -> list[LogLine]:
         """Some lines of a build's log."""

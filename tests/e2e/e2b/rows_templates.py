@@ -1,5 +1,6 @@
 """Templates: built, named, started from. Rows of the checklist; see ``rows``."""
 
+import json
 import os
 import tempfile
 from pathlib import Path
@@ -105,3 +106,53 @@ def row_templates_in_background_and_failed(w):
     w.raises("BuildException", lambda: w.Template.build(failing, new_name()), "status 3")
     unknown = _builder(w).from_template("no-such-template")
     w.raises("BuildException", lambda: w.Template.build(unknown, new_name()), "no-such-template")
+
+
+@row
+def row_templates_what_is_sent(w):
+    """All that only writes down: the same steps from every SDK."""
+    context = str(_context())
+    kind = type(_builder(w, file_context_path=context))
+    made = (
+        _builder(w, file_context_path=context)
+        .from_python_image("3.12")
+        .copy_items([{"src": "site/hello.txt", "dest": "/a/", "mode": 0o644}])
+        .remove(["/a b", "/c"], force=True, recursive=True)
+        .rename("/x", "/y", user="root")
+        .make_dir("/d", mode=0o700)
+        .make_symlink("/a", "/b", force=True)
+        .pip_install("numpy")
+        .npm_install("express", g=True)
+        .bun_install("tsx")
+        .apt_install(["vim"])
+        .git_clone("https://host/x.git", "/x", branch="main", depth=1)
+        .set_user("bob")
+        .set_workdir("/w")
+        .skip_cache()
+        .run_cmd("true")
+        .set_ready_cmd(w.sdk.wait_for_port(80))
+    )
+    body = json.loads(kind.to_json(made))
+    assert (body["fromImage"], body["force"]) == ("python:3.12", False)
+    steps = [(step["type"], *step["args"]) for step in body["steps"]]
+    assert steps[0] == ("COPY", "site/hello.txt", "/a/", "", "0644")
+    assert len(body["steps"][0]["filesHash"]) == 64
+    assert steps[1][1] == "rm -r -f '/a b' /c"
+    assert [step[0] for step in steps].count("RUN") == 10
+    assert [step["force"] for step in body["steps"]][-2:] == [False, True]
+    assert body["readyCmd"] == '[ -n "$(ss -Htuln sport = :80)" ]'
+    text = kind.to_dockerfile(made)
+    assert text.startswith("FROM python:3.12\nCOPY site/hello.txt /a/\nRUN rm -r -f")
+    images = {
+        "debian": "debian:stable", "ubuntu": "ubuntu:latest", "node": "node:lts",
+        "bun": "oven/bun:latest",
+    }  # fmt: skip
+    for name, image in images.items():
+        template = getattr(_builder(w), f"from_{name}_image")()
+        assert json.loads(kind.to_json(template))["fromImage"] == image
+    base = _builder(w).from_base_image().run_cmd("true")
+    assert json.loads(kind.to_json(base))["fromImage"] == "e2bdev/base"
+    written = _builder(w).from_dockerfile("FROM alpine\nRUN echo hi\nENV A=1\n")
+    kinds = [step["type"] for step in json.loads(kind.to_json(written))["steps"]]
+    assert kinds == ["USER", "WORKDIR", "RUN", "ENV", "USER", "WORKDIR"]
+    w.raises("Exception", lambda: _builder(w).from_base_image().copy("/etc", "/x"))

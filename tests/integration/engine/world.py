@@ -294,9 +294,18 @@ def choose(probes, wanted, least):
 
 async def claim(source, target, timeout_s):
     async with asyncio.timeout(timeout_s):
-        while not source.exists():
+        while not await _listens(source):  # the name is there a moment before
             await asyncio.sleep(0.005)
     source.rename(target)
+
+
+async def _listens(path):
+    try:
+        _, writer = await asyncio.open_unix_connection(path)
+    except OSError:
+        return False
+    writer.close()
+    return True
 
 
 async def dial(address, token, port, *, carry=""):
