@@ -223,3 +223,26 @@ def test_serve_takes_the_place_of_the_background_process(tupper, tupper_raw, box
     server.terminate()
     assert server.wait(30) == 0
     assert tupper("exec", box, "--", "echo", "and after").out == "and after\n"
+
+
+def test_pause_resume_snapshot_fork(tupper, named):
+    name = named.sandbox_id
+    assert tupper("write", name, "/tmp/f", given=b"kept").code == 0
+    assert tupper("pause", name).out == name + "\n"
+    assert json.loads(tupper("info", "--json", name).out)["state"] == "paused"
+    refused = tupper("exec", name, "--", "true")
+    assert refused.code == 125
+    assert f"tupper resume {name}" in refused.err
+    assert tupper("resume", name, "--timeout", "10m").code == 0
+    assert tupper("read", name, "/tmp/f").out == "kept"
+    made = tupper("snapshot", "create", name, "--name", "cli-test:v1").out.strip()
+    try:
+        assert made in tupper("snapshot", "list", "-q").out.split()
+        forked = tupper("fork", name, "-n", "2").out.split()
+        started = tupper("create", "--template", "cli-test:v1").out.strip()
+        for each in (*forked, started):
+            assert tupper("read", each, "/tmp/f").out == "kept"
+        assert tupper("kill", *forked, started).code == 0
+    finally:
+        assert tupper("snapshot", "remove", made).code == 0
+    assert tupper("snapshot", "remove", made).code == 1

@@ -69,7 +69,7 @@ def test_a_paused_sandbox_is_only_a_directory_and_goes_on_where_it_was(host, htt
     boot_id = run(made, "cat /proc/sys/kernel/random/boot_id")
     pause(http, made)
 
-    assert on_the_host(host, made["sandboxID"]) == []
+    until(lambda: on_the_host(host, made["sandboxID"]) == [], "nothing of it is left")
     shown = http.get("/sandboxes/rest").json()
     assert shown["state"] == "paused"
     assert shown["pauseMode"] == "full"
@@ -186,7 +186,7 @@ def test_kill_9_in_the_middle_loses_nothing(host, http, doing):
         host.start()
         with host.client() as client:
             if client.get("/sandboxes/crash").json()["state"] == "paused":
-                assert on_the_host(host, made["sandboxID"]) == []
+                until(lambda: on_the_host(host, made["sandboxID"]) == [], "nothing is left")
                 resume(client, made)
             until(
                 lambda c=client: c.get("/sandboxes/crash").json()["tupper"]["health"] == "ok",

@@ -59,7 +59,7 @@ def run(made, script):
     return out.decode()
 
 
-def until(condition, what, limit_s=20):
+def until(condition, what, limit_s=60):
     deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, what

@@ -242,3 +242,18 @@ def test_one_that_writes_too_much_is_ended():
 def test_a_guest_cannot_fill_the_host_through_the_shared_directory(sandbox):
     said = out(sandbox, "dd if=/dev/zero of=/run/tupper/x bs=1M count=8 2>&1 || true", user="root")
     assert "No space left" in said
+
+
+def test_pause_resume_and_fork():
+    with Sandbox.create("minimal", timeout=300, memory=256, disk=256) as sandbox:
+        sandbox.files.write("f", "kept")
+        pid = sandbox.commands.run("sleep 6000", background=True, timeout=0).pid
+        assert sandbox.pause()
+        assert not sandbox.is_running()
+        sandbox.connect(timeout=300)
+        (fork,) = sandbox.fork(timeout=300)
+        assert isinstance(fork, Sandbox)
+        for each in (sandbox, fork):
+            assert each.files.read("f") == "kept"
+            assert pid in [found.pid for found in each.commands.list()]
+        fork.kill()
