@@ -40,6 +40,7 @@ class Joint:
         self._is_held = is_held
         self._again = again
         self._client_is_done = False
+        self.has_answered = False  # whether the client has had a byte of the guest's
 
     async def join(self) -> None:
         """Pass bytes both ways until the guest has said all, or either side breaks."""
@@ -50,7 +51,7 @@ class Joint:
         """Whether the guest's connection is another now, and there is more to pass."""
         client, guest = self._client, self.guest
         up = asyncio.ensure_future(self._pass_up())
-        down = asyncio.ensure_future(pump(guest[0], client[1]))
+        down = asyncio.ensure_future(pump(guest[0], client[1], passed=self._note_answer))
         try:
             done, _ = await asyncio.wait({up, down}, return_when=asyncio.FIRST_COMPLETED)
             if down not in done and not up.result():
@@ -71,6 +72,9 @@ class Joint:
         end(client[1])
         return False
 
+    def _note_answer(self) -> None:
+        self.has_answered = True
+
     async def _pass_up(self) -> bool:
         """The client's bytes; what was read of it is always written, also if this is cancelled."""
         reader, writer = self._client[0], self.guest[1]
@@ -82,10 +86,16 @@ class Joint:
         return True
 
 
-async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """Pass bytes until the end. Returns whether the end was an orderly one."""
+async def pump(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    *,
+    passed: Callable[[], object] = lambda: None,
+) -> bool:
+    """Pass bytes until the end, and tell of each piece. Returns whether the end was orderly."""
     try:
         while chunk := await reader.read(_CHUNK):
+            passed()
             writer.write(chunk)
             await writer.drain()
     except OSError:

@@ -5,7 +5,8 @@ sandbox: bytes are passed both ways, nothing is buffered beyond one chunk and no
 them. Each such connection carries one request (``Connection: close``), or what it was upgraded to;
 so what follows can never be taken for a request to somebody else.
 
-When the sandbox ends, the connection is cut with a reset: E2B's clients tell that from an answer.
+When the sandbox ends, a connection whose answer has begun is cut with a reset, which E2B's clients
+tell from the end of an answer; a request that has had no answer yet gets 502.
 """
 
 from __future__ import annotations
@@ -109,8 +110,7 @@ async def serve_stream(
         else:
             _answer(writer, *refusal)
     except SandboxNotFound:
-        gone = {"sandboxId": to.sandbox_id, "message": "The sandbox was not found"}
-        _answer(writer, 502, gone)
+        _answer(writer, 502, _gone(to))
     except (TupperError, OSError, TimeoutError, asyncio.IncompleteReadError) as error:
         message = "The sandbox is running but port is not open"
         body = {"sandboxId": to.sandbox_id, "message": message, "port": to.port}
@@ -165,6 +165,10 @@ def _answer(writer: asyncio.StreamWriter, status: int, body: Mapping[str, object
     )
 
 
+def _gone(to: Destination) -> dict[str, object]:
+    return {"sandboxId": to.sandbox_id, "message": "The sandbox was not found"}
+
+
 async def _forward(
     engine: Engine,
     reader: asyncio.StreamReader,
@@ -188,7 +192,11 @@ async def _forward(
     task = cast("asyncio.Task[None]", asyncio.current_task())
 
     def cut() -> None:
-        reset(writer)
+        if joint.has_answered:
+            reset(writer)
+        else:
+            _answer(writer, 502, _gone(to))
+            writer.close()
         joint.guest[1].transport.abort()
         task.cancel()
 
