@@ -82,6 +82,7 @@ func (m *Manager) sendSignal(ctx context.Context, _ *httpd.Request, req *signalR
 	switch req.Signal {
 	case "SIGNAL_SIGKILL", float64(9):
 		p.Kill(ctx, "")
+		p.settle(ctx)
 		return nil, nil
 	case "SIGNAL_SIGTERM", float64(15):
 		if err := syscall.Kill(-p.PID, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {

@@ -21,8 +21,9 @@ import (
 )
 
 const (
-	quietFor = 100 * time.Millisecond
-	quietCap = time.Second // for a background child that never is quiet
+	quietFor  = 100 * time.Millisecond
+	settleFor = 2 * time.Second
+	quietCap  = time.Second // for a background child that never is quiet
 )
 
 // Process is one command.
@@ -49,6 +50,18 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // the end event.
 func (p *Process) Kill(ctx context.Context, reason string) {
 	p.killWithin(ctx, reason, supervise.KillBudget)
+}
+
+// settle waits until a command that was killed is no longer listed; not for
+// long, as its last output may have to wait for a slow reader.
+func (p *Process) settle(ctx context.Context) {
+	timer := time.NewTimer(settleFor)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }
 
 // evict ends a command that fills the table of processes. It takes as long as
