@@ -15,6 +15,8 @@ import struct
 from collections.abc import Awaitable, Callable
 from typing import cast
 
+from tupper.core.errors import TupperError
+
 _CHUNK = 256 * 1024
 _FLUSH_S = 2.0
 
@@ -65,7 +67,11 @@ class Joint:
             await asyncio.gather(up, down, return_exceptions=True)
         if self._is_held():
             await _let_flow_out(guest[1])
-            fresh = await self._again()
+            try:
+                fresh = await self._again()
+            except (TupperError, OSError):
+                reset(client[1])  # the guest did not come back; half an answer is no answer
+                return False
             if fresh is not None:
                 self.guest = fresh
                 return True
