@@ -306,6 +306,22 @@ async def test_kill_resets_the_connection(world, http, remote):
     writer.close()
 
 
+async def test_kill_answers_a_request_that_has_had_no_answer(world, http, remote):
+    made = await create(remote)
+    host, port = world.tcp.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    fields = "".join(f"{k}: {v}\r\n" for k, v in edge(made).items())
+    writer.write(f"POST /upload HTTP/1.1\r\nContent-Length: 9\r\n{fields}\r\npart".encode())
+    machine = world.backend.machines[made["sandboxID"]]
+    while not machine.double.received:
+        await asyncio.sleep(0.01)
+    await http.delete(f"/sandboxes/{made['sandboxID']}")
+    answer = await asyncio.wait_for(reader.read(), 30)
+    assert answer.startswith(b"HTTP/1.1 502 ")
+    assert b"The sandbox was not found" in answer
+    writer.close()
+
+
 async def test_edge_passes_upgrades(world, remote):
     made = await create(remote)
     host, port = world.tcp.removeprefix("http://").split(":")
