@@ -7,8 +7,10 @@ import inspect
 import sys
 import threading
 
-# How the published package names the halves of a call that is one name on class and instance.
-_HALVES = ("{}", "_cls_{}", "_class_{}", "_instance_{}", "_cls_{}_sandbox")
+# How the published package and ours name the halves of a call that is one name on class and instance.
+_HALVES = (
+    "{}", "_cls_{}", "_class_{}", "_instance_{}", "_cls_{}_sandbox", "_{}_own", "_{}_by_id",
+)  # fmt: skip
 
 
 def public_calls(sdk, sandbox_class):
