@@ -238,14 +238,23 @@ class GVisorMachine(Machine):
         del grace_s
         started = time.monotonic()
         await self._remains.remove()
-        if is_alive(self.record.pid, self.record.start_ticks):
-            raise MachineFailed(f"process {self.record.pid} of gvisor does not end")
+        await self._see_the_end()
         log.event(
             "machine.stopped",
             sandbox=self.record.sandbox_id,
             backend=self.record.backend,
             stop_s=time.monotonic() - started,
         )
+
+    async def _see_the_end(self) -> None:
+        """Wait for a process that is not found any more, having given its memory back."""
+        pid, ticks = self.record.pid, self.record.start_ticks
+        if not is_alive(pid, ticks):
+            return
+        try:
+            await asyncio.wait_for(wait_end(pid, ticks), _KILL_TIMEOUT_S)
+        except TimeoutError:
+            raise MachineFailed(f"process {pid} of gvisor does not end") from None
 
     def agent_answered(self) -> None:
         """See the contract: spare the agent when memory runs out.
