@@ -17,6 +17,7 @@ import h11
 
 from tupper.core.backend import AgentAddress
 from tupper.core.errors import GuestMisbehaved, MachineUnreachable, Unsupported
+from tupper.core.sockets import connect_unix
 
 _CHUNK = 64 * 1024
 _HEAD_MAX = 32 * 1024
@@ -47,7 +48,7 @@ async def connect(address: AgentAddress) -> Streams:
     """
     try:
         if address.kind == "unix":
-            return await asyncio.open_unix_connection(address.path)
+            return await connect_unix(address.path)
         if address.kind == "tcp":
             return await asyncio.open_connection(address.host, address.port)
     except OSError as error:

@@ -20,6 +20,7 @@ from asyncio import trsock
 from tupper.core import log
 from tupper.core.backend import AgentAddress
 from tupper.core.errors import AlreadyExists, GuestMisbehaved, InvalidArgument, Unsupported
+from tupper.core.sockets import connect_unix
 from tupper.protocol import tunnel
 
 _CHUNK = 64 * 1024
@@ -199,7 +200,7 @@ async def _open_tunnel(address: AgentAddress, token: str, port: int) -> Streams:
 
 async def _connect(address: AgentAddress) -> Streams:
     if address.kind == "unix":
-        return await asyncio.open_unix_connection(address.path, limit=_CHUNK)
+        return await connect_unix(address.path, limit=_CHUNK)
     if address.kind == "tcp":
         return await asyncio.open_connection(address.host, address.port, limit=_CHUNK)
     raise Unsupported("this version", f"agent addresses of kind {address.kind}")

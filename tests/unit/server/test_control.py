@@ -456,6 +456,7 @@ async def test_links_get_an_address(http, remote):
 
 async def test_slow_stranger_is_cut_off(world, monkeypatch):
     monkeypatch.setattr("tupper.server.front.HEAD_S", 0.05)
+    monkeypatch.setattr("tupper.server.front.SILENT_S", 0.06)
     for said in (b"", b"GET / HT", b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /"):
         reader, writer = await connect(world)
         writer.write(said)
@@ -463,6 +464,26 @@ async def test_slow_stranger_is_cut_off(world, monkeypatch):
             with contextlib.suppress(ConnectionResetError):
                 answer = await reader.read()
                 assert (b"200 OK" in answer) == (b"health" in said)
+        writer.close()
+
+
+async def test_a_connection_ahead_of_need_may_wait_longer_than_a_head(world, monkeypatch):
+    monkeypatch.setattr("tupper.server.front.HEAD_S", 0.0)
+    reader, writer = await connect(world)
+    await asyncio.sleep(0.1)
+    writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert b"200" in await asyncio.wait_for(reader.readline(), 30)
+    writer.close()
+
+
+async def test_many_silent_strangers_may_not_wait(world, monkeypatch):
+    monkeypatch.setattr("tupper.server.front.most_files", lambda: 20)
+    monkeypatch.setattr("tupper.server.front.HEAD_S", 0.05)
+    strangers = [await connect(world) for _ in range(9)]
+    async with asyncio.timeout(10):
+        with contextlib.suppress(ConnectionResetError):
+            assert await strangers[-1][0].read() == b""
+    for _, writer in strangers:
         writer.close()
 
 
