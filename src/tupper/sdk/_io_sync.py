@@ -7,6 +7,7 @@ collected.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import selectors
 import socket
@@ -199,6 +200,25 @@ def select(connections: list[socket.socket], timeout_s: float) -> list[socket.so
         return [cast("socket.socket", key.fileobj) for key, _ in selector.select(timeout_s)]
 
 
+# Nothing tells when there is room again.
+_QUEUE_PAUSE_S = 0.005
+
+
+def _connect(connection: socket.socket, path: str, timeout_s: float | None) -> None:
+    """Connect; wait while the other side's queue is full, which Python takes for a refusal.
+
+    Source: connect(2), EAGAIN of a unix socket.
+    """
+    deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
+    while True:
+        try:
+            return connection.connect(path)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise TimeoutError("too many connections wait there already") from None
+            time.sleep(_QUEUE_PAUSE_S)
+
+
 class _Sockets(httpcore2.SyncBackend):
     """Connects to unix sockets; one that refuses leaves no open descriptor behind.
 
@@ -216,7 +236,7 @@ class _Sockets(httpcore2.SyncBackend):
         connection = socket.socket(socket.AF_UNIX)
         try:
             connection.settimeout(timeout)
-            connection.connect(path)
+            _connect(connection, path, timeout)
         except TimeoutError as error:
             connection.close()
             raise httpcore2.ConnectTimeout(str(error)) from error
