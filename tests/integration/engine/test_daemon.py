@@ -38,9 +38,10 @@ sys.exit(run(world.paths, settings, Options(background=True, ready=ready, find_p
 class Daemon:
     def __init__(self, home: Path, leave_after_s: float = 600) -> None:
         script = home / "daemon.py"
-        script.write_text(
-            textwrap.dedent(PROGRAM.format(src=str(ROOT / "src"), tests=str(ROOT / "tests")))
-        )
+        if not script.exists():  # never under the hands of one that is just reading it
+            script.write_text(
+                textwrap.dedent(PROGRAM.format(src=str(ROOT / "src"), tests=str(ROOT / "tests")))
+            )
         self.home = home
         self.process = subprocess.Popen(
             [sys.executable, str(script), str(home), str(leave_after_s)],
