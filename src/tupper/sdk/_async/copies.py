@@ -13,6 +13,7 @@ from tupper.sdk._shared.create import parse_lifetime
 from tupper.sdk._shared.endpoint import find_target
 from tupper.sdk._shared.info import Grant, parse_grant, parse_snapshot, parse_snapshots
 from tupper.sdk._shared.lifecycle import snapshot_memory
+from tupper.sdk._shared.pages import Pages
 from tupper.sdk._shared.types import ApiParams, SnapshotInfo, SnapshotMode
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ async def fork(
     return found
 
 
-class AsyncSnapshotPaginator:
+class AsyncSnapshotPaginator(Pages):
     """Snapshots, page by page. Made by ``Sandbox.list_snapshots()``.
 
     Nothing is asked for before :meth:`next_items`.
@@ -122,20 +123,8 @@ class AsyncSnapshotPaginator:
         self._control = control
         self._sandbox_id = sandbox_id
         self._name = name
-        self._limit = limit
-        self._next_token = next_token
+        super().__init__(limit, next_token)
         self._opts = opts
-        self._has_next = True
-
-    @property
-    def has_next(self) -> bool:
-        """Whether there may be another page."""
-        return self._has_next
-
-    @property
-    def next_token(self) -> str | None:
-        """Where the next page begins."""
-        return self._next_token
 
     async def next_items(self, **opts: Unpack[ApiParams]) -> list[SnapshotInfo]:
         """The next page, the newest first.
@@ -143,23 +132,15 @@ class AsyncSnapshotPaginator:
         Errors:
             SandboxException: there is none.
         """
-        if not self._has_next:
-            raise errors.SandboxException("there is no next page", code="invalid_argument")
-        wanted = {
-            "sandboxID": self._sandbox_id,
-            "name": self._name,
-            "limit": str(self._limit or 100),
-            "nextToken": self._next_token,
-        }
-        params = {key: value for key, value in wanted.items() if value}
+        wanted = {"sandboxID": self._sandbox_id, "name": self._name}
+        params = self._place() | {key: value for key, value in wanted.items() if value}
         control = self._control or Control(find_target({**self._opts, **opts}))
         try:
             answer = await control.call("GET", "/snapshots", query=params)
         finally:
             if control is not self._control:
                 await control.close()
-        self._next_token = answer.headers.get("x-next-token") or None
-        self._has_next = self._next_token is not None
+        self._advance(answer.headers)
         return parse_snapshots(decode(answer))
 
     async def __aiter__(self) -> AsyncIterator[SnapshotInfo]:

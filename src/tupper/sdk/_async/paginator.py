@@ -7,12 +7,12 @@ from typing import Unpack
 
 from tupper.sdk._async.control import Control, decode
 from tupper.sdk._shared.endpoint import find_target
-from tupper.sdk._shared.errors import SandboxException
 from tupper.sdk._shared.info import parse_infos, render_query
+from tupper.sdk._shared.pages import Pages
 from tupper.sdk._shared.types import ApiParams, SandboxInfo, SandboxListOrder, SandboxQuery
 
 
-class AsyncSandboxPaginator:
+class AsyncSandboxPaginator(Pages):
     """The sandboxes that fit a query, page by page. Made by ``Sandbox.list()``.
 
     Nothing is asked for before :meth:`next_items`.
@@ -34,21 +34,9 @@ class AsyncSandboxPaginator:
         **opts: Unpack[ApiParams],
     ) -> None:
         self._query = query
-        self._limit = limit
-        self._next_token = next_token
+        super().__init__(limit, next_token)
         self._order = order
         self._opts = opts
-        self._has_next = True
-
-    @property
-    def has_next(self) -> bool:
-        """Whether there may be another page."""
-        return self._has_next
-
-    @property
-    def next_token(self) -> str | None:
-        """Where the next page begins."""
-        return self._next_token
 
     async def next_items(self, **opts: Unpack[ApiParams]) -> list[SandboxInfo]:
         """The next page.
@@ -56,19 +44,13 @@ class AsyncSandboxPaginator:
         Errors:
             SandboxException: there is none.
         """
-        if not self._has_next:
-            raise SandboxException("there is no next page", code="invalid_argument")
-        params = render_query(self._query, self._order)
-        params["limit"] = str(self._limit or 100)
-        if self._next_token:
-            params["nextToken"] = self._next_token
+        params = {**render_query(self._query, self._order), **self._place()}
         control = Control(find_target({**self._opts, **opts}))
         try:
             answer = await control.call("GET", "/v2/sandboxes", query=params)
         finally:
             await control.close()
-        self._next_token = answer.headers.get("x-next-token") or None
-        self._has_next = self._next_token is not None
+        self._advance(answer.headers)
         return parse_infos(decode(answer))
 
     async def __aiter__(self) -> AsyncIterator[SandboxInfo]:

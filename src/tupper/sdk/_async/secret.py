@@ -12,13 +12,14 @@ from tupper.sdk._async.control import Control, decode
 from tupper.sdk._shared import errors
 from tupper.sdk._shared.endpoint import find_target
 from tupper.sdk._shared.link import Answer
+from tupper.sdk._shared.pages import Pages
 from tupper.sdk._shared.secret import SecretInfo, parse_secret
 from tupper.sdk._shared.types import ApiParams
 
 _ODD = re.compile(r"[{}\x00-\x1f\x7f-\x9f]")
 
 
-class AsyncSecretPaginator:
+class AsyncSecretPaginator(Pages):
     """Secrets, page by page. Made by ``AsyncSecret.list()``.
 
     Args:
@@ -27,26 +28,16 @@ class AsyncSecretPaginator:
         opts: how to reach the server.
     """
 
+    _error = errors.SecretException
+
     def __init__(
         self,
         limit: int | None = None,
         next_token: str | None = None,
         **opts: Unpack[ApiParams],
     ) -> None:
-        self._limit = limit
-        self._next_token = next_token
+        super().__init__(limit, next_token)
         self._opts = opts
-        self._has_next = True
-
-    @property
-    def has_next(self) -> bool:
-        """Whether there may be another page."""
-        return self._has_next
-
-    @property
-    def next_token(self) -> str | None:
-        """Where the next page begins."""
-        return self._next_token
 
     async def next_items(self, **opts: Unpack[ApiParams]) -> list[SecretInfo]:
         """The next page.
@@ -54,14 +45,8 @@ class AsyncSecretPaginator:
         Errors:
             SecretException: there is none.
         """
-        if not self._has_next:
-            raise errors.SecretException("there is no next page", code="invalid_argument")
-        query = {"limit": str(self._limit or 100)}
-        if self._next_token:
-            query["nextToken"] = self._next_token
-        answer = await _ask("GET", "/secrets", {**self._opts, **opts}, query=query)
-        self._next_token = answer.headers.get("x-next-token") or None
-        self._has_next = self._next_token is not None
+        answer = await _ask("GET", "/secrets", {**self._opts, **opts}, query=self._place())
+        self._advance(answer.headers)
         return [parse_secret(each) for each in as_list(decode(answer)) or ()]
 
     async def __aiter__(self) -> AsyncIterator[SecretInfo]:

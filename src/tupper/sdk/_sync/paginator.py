@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import Unpack
 
 from tupper.sdk._shared.endpoint import find_target
-from tupper.sdk._shared.errors import SandboxException
 from tupper.sdk._shared.info import parse_infos, render_query
+from tupper.sdk._shared.pages import Pages
 from tupper.sdk._shared.types import ApiParams, SandboxInfo, SandboxListOrder, SandboxQuery
 from tupper.sdk._sync.control import Control, decode
 
 
-class SandboxPaginator:
+class SandboxPaginator(Pages):
     """The sandboxes that fit a query, page by page. Made by ``Sandbox.list()``.
 
     Nothing is asked for before :meth:`next_items`.
@@ -35,21 +35,9 @@ class SandboxPaginator:
         **opts: Unpack[ApiParams],
     ) -> None:
         self._query = query
-        self._limit = limit
-        self._next_token = next_token
+        super().__init__(limit, next_token)
         self._order = order
         self._opts = opts
-        self._has_next = True
-
-    @property
-    def has_next(self) -> bool:
-        """Whether there may be another page."""
-        return self._has_next
-
-    @property
-    def next_token(self) -> str | None:
-        """Where the next page begins."""
-        return self._next_token
 
     def next_items(self, **opts: Unpack[ApiParams]) -> list[SandboxInfo]:
         """The next page.
@@ -57,19 +45,13 @@ class SandboxPaginator:
         Errors:
             SandboxException: there is none.
         """
-        if not self._has_next:
-            raise SandboxException("there is no next page", code="invalid_argument")
-        params = render_query(self._query, self._order)
-        params["limit"] = str(self._limit or 100)
-        if self._next_token:
-            params["nextToken"] = self._next_token
+        params = {**render_query(self._query, self._order), **self._place()}
         control = Control(find_target({**self._opts, **opts}))
         try:
             answer = control.call("GET", "/v2/sandboxes", query=params)
         finally:
             control.close()
-        self._next_token = answer.headers.get("x-next-token") or None
-        self._has_next = self._next_token is not None
+        self._advance(answer.headers)
         return parse_infos(decode(answer))
 
     def __iter__(self) -> Iterator[SandboxInfo]:
