@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from pip._internal.models.index import PyPI
 
-from tupper import Sandbox
+from tupper import CommandExitException, Sandbox
 from tupper.core.liveness import start_ticks
 from tupper.core.paths import find_paths
 
@@ -225,10 +225,22 @@ def test_sandboxes_outlive_the_background_process():
     assert_nothing_left(guest.sandbox_id)
 
 
-def test_one_that_takes_too_much_memory_is_ended():
+def test_a_process_that_takes_too_much_memory_is_ended():
     guest = Sandbox.create("minimal", timeout=300, memory=128, disk=256)
-    guest.commands.run("dd if=/dev/zero of=/dev/null bs=600M count=100000", background=True)
-    assert "out_of_memory: the sandbox used all of its 128 MiB" in end_of(guest)
+    with pytest.raises(CommandExitException) as caught:
+        guest.commands.run("dd if=/dev/zero of=/dev/null bs=600M count=100000")
+    assert caught.value.limit == "memory"
+    assert out(guest, "echo alive") == "alive"
+    guest.kill()
+    assert_nothing_left(guest.sandbox_id)
+
+
+def test_one_that_takes_too_much_memory_is_ended():
+    guest = Sandbox.create("minimal", timeout=300, memory=96, disk=256)
+    # Files in memory belong to no process that could be ended instead.
+    fill = "for f in /dev/x /dev/shm/x; do dd if=/dev/zero of=$f bs=1M count=64; done"
+    guest.commands.run(fill, background=True, user="root")
+    assert "out_of_memory: the sandbox used all of its 96 MiB" in end_of(guest)
     assert_nothing_left(guest.sandbox_id)
 
 
