@@ -213,7 +213,7 @@ async def test_reconnection(ctx: Context) -> types.CallToolResult:
 
 
 async def test_custom_headers(
-    region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})] = "",
+    region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})],
 ) -> types.CallToolResult:
     """Has an argument that is also a header."""
     return result(text(f"region {region}"))

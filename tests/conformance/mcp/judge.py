@@ -20,7 +20,6 @@ BY_ACCIDENT = (
     "input-required-result-missing-input-response",
     "input-required-result-ignore-extra-params",
     "input-required-result-validate-input",
-    "input-required-result-unsupported-methods",
 )
 NOT_ASKED = (
     "it calls a tool that only the fixtures have; the answer about an unknown tool passes it"
