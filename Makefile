@@ -15,7 +15,7 @@ help:
 	@echo "make test    install what is missing, then run the whole test suite"
 	@echo "make check   formatter, linters, types, import contracts, generated code, Go"
 	@echo "make bench   measure against raw runsc; prints JSON"
-	@echo "make docs    write the SDK reference from the docstrings"
+	@echo "make docs    write the SDK reference and the man page from the sources"
 	@echo "make clean   remove the virtual environment and what was built"
 
 demo: setup
@@ -37,6 +37,7 @@ bench: setup
 
 docs: $(VENV)/.runtime
 	$(BIN)/python tools/make_reference.py
+	$(BIN)/python tools/make_man.py
 
 clean:
 	rm -rf $(VENV) build dist src/tupper/guest/bin .mypy_cache .ruff_cache .pytest_cache

@@ -213,7 +213,7 @@ def _socket_errors(timeout: type[Exception], broken: type[Exception]) -> Generat
         raise broken(str(error)) from error
 
 
-class _Sockets(httpcore2.AnyIOBackend):
+class _Sockets(httpcore2.AsyncNetworkBackend):
     """Connects to unix sockets; waits without work while the queue of one is full.
 
     Source: anyio 4.16 tries again in every round of the loop, and leaves the socket open when it is
@@ -231,6 +231,10 @@ class _Sockets(httpcore2.AnyIOBackend):
         with _socket_errors(httpcore2.ConnectTimeout, httpcore2.ConnectError):
             async with asyncio.timeout(timeout):
                 return _Stream(*await connect_unix(path, limit=READ_BYTES))
+
+    async def sleep(self, seconds: float) -> None:
+        """Between attempts."""
+        await asyncio.sleep(seconds)
 
 
 class _LocalTransport(httpx2.AsyncHTTPTransport):
