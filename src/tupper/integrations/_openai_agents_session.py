@@ -10,10 +10,10 @@ from typing import Any
 from tupper import AsyncSandbox, AuthenticationException, SandboxException
 from tupper.integrations import _files, _shell
 from tupper.integrations._extra import missing
+from tupper.integrations._openai_agents_pty import Running, Terminals
 
 try:
     from agents.sandbox import errors
-    from agents.sandbox.session import BaseSandboxSession
     from agents.sandbox.session.runtime_helpers import RESOLVE_WORKSPACE_PATH_HELPER
     from agents.sandbox.types import ExecResult, ExposedPortEndpoint, User
 except ImportError as error:
@@ -22,7 +22,7 @@ except ImportError as error:
 _MAKE_ROOT = 'mkdir -p -- "$1" && chown "$2" "$1"'  # for whom commands run as
 
 
-class TupperSandboxSession(BaseSandboxSession):
+class TupperSandboxSession(Terminals):
     """A workspace in a sandbox.
 
     Args:
@@ -33,6 +33,7 @@ class TupperSandboxSession(BaseSandboxSession):
     def __init__(self, state: Any, sandbox: AsyncSandbox) -> None:
         self.state: Any = state
         self.sandbox = sandbox
+        self.running_commands: dict[int, Running] = {}
 
     async def exec(
         self,
@@ -43,20 +44,19 @@ class TupperSandboxSession(BaseSandboxSession):
     ) -> ExecResult:
         """Run a command in the workspace."""
         argv = self._prepare_exec_command(*command, shell=shell, user=None)
-        return await self._run(argv, timeout, _name(user))
+        return await self._run(argv, timeout, user)
 
     async def _exec_internal(
         self, *command: str | Path, timeout: float | None = None
     ) -> ExecResult:
         return await self._run([str(part) for part in command], timeout, None)
 
-    async def _run(self, argv: list[str], timeout_s: float | None, user: str | None) -> ExecResult:
-        root = self.state.manifest.root if self.state.workspace_root_ready else None
-        envs = await self.state.manifest.environment.resolve()
+    async def _run(
+        self, argv: list[str], timeout_s: float | None, user: str | User | None
+    ) -> ExecResult:
+        place = await self.place(user)
         try:
-            outcome = await _shell.arun(
-                self.sandbox, argv, timeout_s=timeout_s, envs=envs, cwd=root, user=user
-            )
+            outcome = await _shell.arun(self.sandbox, argv, timeout_s=timeout_s, **place)
         except AuthenticationException as error:  # there is no such user
             return ExecResult(stdout=b"", stderr=error.message.encode(), exit_code=126)
         except SandboxException as error:
@@ -65,6 +65,12 @@ class TupperSandboxSession(BaseSandboxSession):
             raise errors.ExecTimeoutError(command=argv, timeout_s=timeout_s)
         out, err = outcome.stdout.encode(), outcome.stderr.encode()
         return ExecResult(stdout=out, stderr=err, exit_code=outcome.exit_code)
+
+    async def place(self, user: str | User | None) -> dict[str, Any]:
+        """Where and as whom a command runs."""
+        root = self.state.manifest.root if self.state.workspace_root_ready else None
+        envs = await self.state.manifest.environment.resolve()
+        return {"envs": envs, "cwd": root, "user": _name(user)}
 
     async def read(self, path: Path, *, user: str | User | None = None) -> io.IOBase:
         """The content of a file in the workspace."""

@@ -3,7 +3,7 @@
 ``SandboxRunConfig(client=TupperSandboxClient(), options=TupperSandboxClientOptions())``. A session
 keeps its sandbox until it is shut down; then the sandbox ends, or is laid on disk with all that
 runs in it if ``pause_on_exit`` is set. A session that is resumed finds its sandbox, or gets a new
-one with the files of its snapshot. Terminals for commands are not here.
+one with the files of its snapshot.
 
 Source: ``agents.sandbox`` 0.24.
 """
