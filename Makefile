@@ -7,12 +7,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup test check bench docs clean
+.PHONY: help demo setup test conformance check bench docs clean
 
 help:
 	@echo "make demo    install what is missing, then show a sandbox at work"
 	@echo "make setup   install what is missing, fetch gVisor, build the base template"
 	@echo "make test    install what is missing, then run the whole test suite"
+	@echo "make conformance  run test suites that others wrote; ARGS=NAME for one"
 	@echo "make check   formatter, linters, types, import contracts, generated code, Go"
 	@echo "make bench   measure against raw runsc; prints JSON"
 	@echo "make docs    write the SDK reference and the man page from the sources"
@@ -28,6 +29,10 @@ setup: $(VENV)/.runtime
 test: $(VENV)/.dev
 	$(BIN)/python tools/build_agent.py
 	$(BIN)/python -m pytest $(ARGS)
+
+conformance: $(VENV)/.dev
+	$(BIN)/python tools/build_agent.py
+	$(BIN)/python tools/conformance.py $(ARGS)
 
 check: $(VENV)/.dev
 	$(BIN)/python tools/check.py
