@@ -52,13 +52,15 @@ class Agent:
         headers = {"X-Access-Token": self.grant.token} if self.grant.token else {}
         if self.grant.socket:
             return Origin("http://agent", self.grant.socket, headers)
-        server = (await self._control.connect()).origin
-        headers |= {"E2b-Sandbox-Id": self.grant.sandbox_id, "E2b-Sandbox-Port": AGENT_PORT}
-        return Origin(server.url, server.socket, headers, server.proxy)
+        return await find_port(self._control, self.grant, AGENT_PORT, headers)
 
     def limit(self, request_timeout: float | None) -> float | None:
         """Seconds for a call: None means the usual, 0 no limit."""
         return self._request_timeout_s if request_timeout is None else request_timeout or None
+
+    def refuse_cloud(self, what: str) -> None:
+        """Refuse what only an agent of tupper's can do."""
+        self._control.target.refuse_cloud(what)
 
     async def unary(
         self,
@@ -202,6 +204,17 @@ class Agent:
         """Close the connections; the object can be used again."""
         if self._http is not None:
             await self._http.close()
+
+
+async def find_port(
+    control: Control, grant: Grant, port: str, headers: Mapping[str, str]
+) -> Origin:
+    """Where a port of a sandbox is reached through its server's edge."""
+    server = (await control.connect()).origin
+    if (cloud := control.target.cloud) is not None:
+        return cloud.origin(grant.sandbox_id, grant.domain, port, headers, server.proxy)
+    routed = {"E2b-Sandbox-Id": grant.sandbox_id, "E2b-Sandbox-Port": port}
+    return Origin(server.url, server.socket, {**headers, **routed}, server.proxy)
 
 
 def user_header(user: str | None) -> dict[str, str]:
