@@ -20,6 +20,8 @@ from tupper.sdk._shared.info import Grant
 from tupper.sdk._shared.link import REQUEST_TIMEOUT_S, Answer, Ask, LinkError, Origin, Trouble
 
 HEALTH_TIMEOUT_S = 4.0
+# A sandbox may be saved again and again, and each time nobody listens for a moment.
+TRIES = 5
 PROCESS = "/process.Process/"
 FILESYSTEM = "/filesystem.Filesystem/"
 UNARY_MAX = 64 * 1024 * 1024  # bytes: a listing of some 100,000 entries
@@ -93,15 +95,14 @@ class Agent:
     async def buffered(self, ask: Ask, body: Body = None) -> Answer:
         """A call whose answer fits into memory. Failures of the connection are explained."""
         http = await self.http()
-        try:
-            return await http.call(ask, body, limit=UNARY_MAX)
-        except LinkError as error:
-            if not await self.may_repeat(error):
-                raise await self.explain(error) from error
-        try:
-            return await http.call(ask, body, limit=UNARY_MAX)
-        except LinkError as error:
-            raise await self.explain(error) from error
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return await http.call(ask, body, limit=UNARY_MAX)
+            except LinkError as error:
+                if tries == TRIES or not await self.may_repeat(error):
+                    raise await self.explain(error) from error
 
     async def stream(
         self, route: str, message: bytes, headers: Mapping[str, str], silence_s: float | None
@@ -136,12 +137,14 @@ class Agent:
         Errors:
             LinkError: the connection failed.
         """
-        try:
-            return await (await self.http()).open(ask, body)
-        except LinkError as error:
-            if not await self.may_repeat(error):
-                raise
-        return await (await self.http()).open(ask, body)
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return await (await self.http()).open(ask, body)
+            except LinkError as error:
+                if tries == TRIES or not await self.may_repeat(error):
+                    raise
 
     async def is_healthy(self) -> bool:
         """Whether the agent answers now.
@@ -159,14 +162,16 @@ class Agent:
         Errors:
             LinkError: it could not be asked.
         """
-        try:
-            return await self.is_healthy()
-        except LinkError as error:
-            if error.trouble is Trouble.SILENT:
-                raise
-            if not await self._control.is_there(self.grant.sandbox_id):
-                raise
-        return await self.is_healthy()
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return await self.is_healthy()
+            except LinkError as error:
+                if tries == TRIES or error.trouble is Trouble.SILENT:
+                    raise
+                if not await self._control.is_there(self.grant.sandbox_id):
+                    raise
 
     async def may_repeat(self, error: LinkError) -> bool:
         """Whether a request never got to the agent, and would now."""

@@ -21,6 +21,8 @@ from tupper.sdk._shared.link import REQUEST_TIMEOUT_S, Answer, Ask, LinkError, O
 from tupper.sdk._sync.control import Control
 
 HEALTH_TIMEOUT_S = 4.0
+# A sandbox may be saved again and again, and each time nobody listens for a moment.
+TRIES = 5
 PROCESS = "/process.Process/"
 FILESYSTEM = "/filesystem.Filesystem/"
 UNARY_MAX = 64 * 1024 * 1024  # bytes: a listing of some 100,000 entries
@@ -94,15 +96,14 @@ class Agent:
     def buffered(self, ask: Ask, body: Body = None) -> Answer:
         """A call whose answer fits into memory. Failures of the connection are explained."""
         http = self.http()
-        try:
-            return http.call(ask, body, limit=UNARY_MAX)
-        except LinkError as error:
-            if not self.may_repeat(error):
-                raise self.explain(error) from error
-        try:
-            return http.call(ask, body, limit=UNARY_MAX)
-        except LinkError as error:
-            raise self.explain(error) from error
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return http.call(ask, body, limit=UNARY_MAX)
+            except LinkError as error:
+                if tries == TRIES or not self.may_repeat(error):
+                    raise self.explain(error) from error
 
     def stream(
         self, route: str, message: bytes, headers: Mapping[str, str], silence_s: float | None
@@ -137,12 +138,14 @@ class Agent:
         Errors:
             LinkError: the connection failed.
         """
-        try:
-            return (self.http()).open(ask, body)
-        except LinkError as error:
-            if not self.may_repeat(error):
-                raise
-        return (self.http()).open(ask, body)
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return (self.http()).open(ask, body)
+            except LinkError as error:
+                if tries == TRIES or not self.may_repeat(error):
+                    raise
 
     def is_healthy(self) -> bool:
         """Whether the agent answers now.
@@ -160,14 +163,16 @@ class Agent:
         Errors:
             LinkError: it could not be asked.
         """
-        try:
-            return self.is_healthy()
-        except LinkError as error:
-            if error.trouble is Trouble.SILENT:
-                raise
-            if not self._control.is_there(self.grant.sandbox_id):
-                raise
-        return self.is_healthy()
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return self.is_healthy()
+            except LinkError as error:
+                if tries == TRIES or error.trouble is Trouble.SILENT:
+                    raise
+                if not self._control.is_there(self.grant.sandbox_id):
+                    raise
 
     def may_repeat(self, error: LinkError) -> bool:
         """Whether a request never got to the agent, and would now."""
