@@ -6,12 +6,12 @@ import click
 
 from tupper import SandboxInfo, SandboxState
 from tupper.cli import _output
-from tupper.cli._options import json_option
+from tupper.cli._options import SANDBOX, json_option
 from tupper.cli._sandboxes import info_as_json, info_of
 
 
 @click.command()
-@click.argument("sandbox")
+@click.argument("sandbox", type=SANDBOX)
 @json_option
 def info(*, sandbox: str, as_json: bool) -> None:
     """Show all that is known about SANDBOX, also for a day after its end."""
@@ -54,6 +54,7 @@ def _describe(info: SandboxInfo) -> dict[str, object]:
         else "no",
         "ports": ", ".join(f"{inside} at {outside}" for inside, outside in info.ports.items()),
         "labels": ", ".join(f"{key}={value}" for key, value in info.metadata.items()),
+        "not here because": info.fallback_reason or "",
         "ended because": ": ".join(p for p in (info.end_reason, info.end_detail) if p),
     }
     return {name: value for name, value in facts.items() if value != ""}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import shutil
 import time
 from collections.abc import Callable
@@ -35,6 +36,7 @@ from tupper.engine.copies import (
 )
 from tupper.engine.creation import Creation
 from tupper.engine.ending import begin_end
+from tupper.engine.events import Kind
 from tupper.engine.listing import Page, Query, select_page
 from tupper.engine.lives import HEALTH_S, Lives
 from tupper.engine.lookup import find_sandbox
@@ -121,6 +123,7 @@ class Engine(Lives):
         if self._closed:
             return
         self._closed = True
+        self.events.close()
         self._watch.close()
         living = list(context.sandboxes.values())
         for sandbox in living:
@@ -270,6 +273,7 @@ class Engine(Lives):
         finally:
             sandbox.creation = None
         self._watch.begin(sandbox)
+        self.events.publish(Kind.CREATED, sandbox.record)
         if type(making) is Creation:
             keeping = self._warm.keep(self._watch, sandbox, making.request)
             await asyncio.wait({self._context.spawn(keeping, f"warm {sandbox.id}", of=sandbox)})
@@ -312,8 +316,12 @@ class Engine(Lives):
             raise SandboxNotFound(f"sandbox {reference!r} is not running")
         return sandbox
 
-    async def resolve(self, reference: str, owner_key: str) -> str:
-        """The id of an API key's own sandbox, living or ended.
+    async def resolve(self, reference: str, owner_key: str | None) -> str:
+        """The id of a sandbox, living or ended.
+
+        Args:
+            reference: which.
+            owner_key: only one of this API key's own; None for anybody's.
 
         Raises:
             SandboxNotFound: the key has none of that name; somebody else may.
@@ -351,12 +359,10 @@ class Engine(Lives):
 
     async def page(self, query: Query) -> Page:
         """A page of sandboxes."""
-        if State.ENDED in query.states:
-            records = await self._context.store.ended()
-        else:
-            known = self._context.sandboxes.values()
-            records = [s.record for s in known if s.is_running or s.is_paused]
-        return select_page(records, query)
+        ended = await self._context.store.ended(query) if State.ENDED in query.states else []
+        known = self._context.sandboxes.values()
+        living = (s.record for s in known if s.is_running or s.is_paused)
+        return select_page(itertools.chain(living, ended), query)
 
     def running(self) -> list[Sandbox]:
         """All running sandboxes."""

@@ -19,19 +19,20 @@ import functools
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ParamSpec, Self, TypeVar
 
 from tupper.core.errors import AlreadyExists, OutOfDisk, StoreError, TupperError
 from tupper.core.ids import new_engine_id
-from tupper.core.lifecycle import State
+from tupper.core.lifecycle import EndReason, State
 from tupper.core.paths import make_private
 from tupper.core.sandbox import SandboxRecord
 from tupper.core.snapshot import SnapshotRecord
-from tupper.engine.place import refuse_network
+from tupper.engine.listing import Query, render_ended
+from tupper.engine.place import Place, refuse_network
 from tupper.engine.record import parse_record, parse_snapshot, render_record
 
 MIGRATIONS: tuple[str, ...] = (
@@ -61,8 +62,18 @@ MIGRATIONS: tuple[str, ...] = (
         id TEXT PRIMARY KEY, created_at REAL NOT NULL, record TEXT NOT NULL
     ) STRICT;
     """,
+    # 4: the order of listings.
+    """
+    ALTER TABLE sandboxes ADD COLUMN started_at REAL NOT NULL DEFAULT 0;
+    UPDATE sandboxes SET started_at = coalesce(json_extract(record, '$.started_at'), 0)
+        WHERE json_valid(record);
+    CREATE INDEX oldest_first ON sandboxes(state, started_at, id);
+    CREATE INDEX newest_first ON sandboxes(state, started_at DESC, id);
+    """,
 )
 
+_ROW = """(id, name, state, created_at, ended_at, record, started_at)
+    VALUES (?, ?, ?, ?, ?, ?, ?)"""
 _FULL = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE})
 _DAMAGED = "restore the file from a backup, or move it away: sandboxes it knew are then removed"
 
@@ -140,15 +151,14 @@ class Store:
         """All sandboxes that have not ended."""
         return await self._call(self._select, "state != 'ended'", ())
 
-    async def ended(self, *, limit: int = 1000) -> list[SandboxRecord]:
-        """Ended sandboxes, the latest first."""
-        where = "state = 'ended' ORDER BY ended_at DESC LIMIT ?"
-        return await self._call(self._select, where, (limit,))
+    async def ended(self, query: Query) -> list[SandboxRecord]:
+        """The ended sandboxes of a page, in its order, and one more if there is one."""
+        return await self._call(self._select, *render_ended(query))
 
     async def find_ended(
         self, id_or_name: str, *, owner_key: str | None = None
     ) -> SandboxRecord | None:
-        """The ended sandbox of this id, or the latest of this name.
+        """The ended sandbox of this id, the latest of this name, or the one whose id begins so.
 
         Args:
             id_or_name: which.
@@ -162,7 +172,16 @@ class Store:
             )
             if id_or_name in (record.id, record.name) and owner_key in (None, record.owner_key)
         ]
-        return found[0] if found else None
+        return found[0] if found else await self._begun(id_or_name, owner_key)
+
+    async def _begun(self, start: str, owner_key: str | None) -> SandboxRecord | None:
+        """The only ended sandbox whose id begins so."""
+        if len(start) < 3:
+            return None
+        where = "state = 'ended' AND substr(id, 1, ?) = ?"
+        found = await self._call(self._select, where, (len(start), start))
+        own = [record for record in found if owner_key in (None, record.owner_key)]
+        return own[0] if len(own) == 1 else None
 
     async def forget_ended(self, before: float) -> int:
         """Forget sandboxes that ended before this time, in unix seconds."""
@@ -176,7 +195,7 @@ class Store:
 
     async def put(self, key: str, value: str) -> None:
         """Set a value of the engine."""
-        await self._call(self._write, "INSERT OR REPLACE INTO engine VALUES (?, ?)", (key, value))
+        await self._call(self._set, key, value)
 
     async def keys(self) -> list[ApiKey]:
         """All API keys."""
@@ -262,7 +281,31 @@ class Store:
             "INSERT OR IGNORE INTO engine VALUES ('id', ?), ('created_at', ?)",
             (new_engine_id(), str(time.time())),
         )
+        self._bind(Place.of(self._directory))
         self.engine_id = self._get("id")
+
+    def _bind(self, place: Place) -> None:
+        """Bind our id to the directory: whoever copies it copies no claim to what runs.
+
+        In one step: a copy that knows its new place, and still what it does not own, would end it.
+        """
+        with self._transaction():
+            if not place.is_that_of(self._get("place")):
+                for record in self._select("state != 'ended'", ()):
+                    self._save(left_behind(record))
+                self._set("id", new_engine_id())
+            self._set("place", place.render())
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Generator[None]:
+        db = self._connection()
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            db.execute("ROLLBACK")
+            raise
+        db.execute("COMMIT")
 
     def _close(self) -> None:
         if self._db is not None:
@@ -279,12 +322,12 @@ class Store:
 
     def _insert(self, record: SandboxRecord) -> None:
         try:
-            self._write("INSERT INTO sandboxes VALUES (?, ?, ?, ?, ?, ?)", _row(record))
+            self._write(f"INSERT INTO sandboxes {_ROW}", _row(record))
         except sqlite3.IntegrityError as error:
             raise AlreadyExists(f"a sandbox named {record.name!r} exists") from error
 
     def _save(self, record: SandboxRecord) -> None:
-        self._write("INSERT OR REPLACE INTO sandboxes VALUES (?, ?, ?, ?, ?, ?)", _row(record))
+        self._write(f"INSERT OR REPLACE INTO sandboxes {_ROW}", _row(record))
 
     def _select(self, where: str, values: Sequence[object]) -> list[SandboxRecord]:
         query = f"SELECT id, record FROM sandboxes WHERE {where}"  # noqa: S608 - our own text
@@ -294,6 +337,9 @@ class Store:
         query = "SELECT value FROM engine WHERE key = ?"
         row = self._connection().execute(query, (key,)).fetchone()
         return str(row[0]) if row else ""
+
+    def _set(self, key: str, value: str) -> None:
+        self._write("INSERT OR REPLACE INTO engine VALUES (?, ?)", (key, value))
 
     def _kept(self, kind: str) -> list[str]:
         query = "SELECT record FROM kept WHERE kind = ? ORDER BY rowid"
@@ -311,12 +357,27 @@ class Store:
         return self._connection().execute(statement, values).rowcount
 
 
+def left_behind(record: SandboxRecord) -> SandboxRecord:
+    """What a sandbox of the original is in a copy: a paused one was copied, a machine was not."""
+    bare = replace(record, machine=None, agent=None, attachment=None)
+    if record.state is State.PAUSED:
+        return bare
+    return replace(
+        bare,
+        state=State.ENDED,
+        ended_at=time.time(),
+        end_reason=EndReason.LEFT_BEHIND,
+        end_detail="it runs where the data directory was copied from",
+    )
+
+
 def _row(record: SandboxRecord) -> tuple[object, ...]:
     state = str(State(record.state))
     # Names are unique for each owner. No name has a slash.
     name = f"{record.owner_key}/{record.name}" if record.name and record.owner_key else record.name
     return (
         record.id, name, state, record.created_at, record.ended_at, render_record(record),
+        record.started_at,
     )  # fmt: skip
 
 
