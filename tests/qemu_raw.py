@@ -8,7 +8,6 @@ import os
 import platform
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import time
@@ -62,13 +61,16 @@ class Guest:
         settings: what the guest is told, over the usual ones; None for a relay that tells nothing.
         parameters: more of the kernel's.
         network: whether it has a network device.
+        share: a directory that it finds by the name mount0; None for none.
     """
 
-    def __init__(self, place, home, of, root, settings=(), *, parameters="", network=False):
+    def __init__(
+        self, place, home, of, root, settings=(), *, parameters="", network=False, share=None
+    ):
         self.place, self.root, self.settings = place, root, settings
         self.kernel, self.first = of, initramfs.build(home, of, AGENT)
         self.parameters = f"{guest.command_line(tsc_khz=clock.tsc_khz(home, AGENT))} {parameters}"
-        self.network, self.relay = network, None
+        self.network, self.share, self.relay = network, share, None
         self.socket, self.console = place / "a", place / "console"
 
     def __enter__(self):
@@ -110,21 +112,20 @@ class Guest:
                 argv += ["-device", f"virtio-blk-device,drive={name},serial=tupper-{name}"]
         if self.network:
             argv += ["-netdev", "user,id=n,restrict=on", "-device", "virtio-net-device,netdev=n"]
+        if self.share is not None:
+            argv += ["-fsdev", f"local,id=s,path={self.share},security_model=none"]
+            argv += ["-device", "virtio-9p-device,fsdev=s,mount_tag=mount0"]
         return argv
 
-    def start_relay(self, *more):
+    def start_relay(self):
         """Start it, and wait until it listens."""
         told = self.place / "settings.json"
         settings = {"agent": {"accessToken": "secret", "hostname": "inside"}, "disk": True}
         told.write_text(json.dumps(settings | dict(self.settings)))
         argv = [str(AGENT), "relay", "--channel", f"{self.place}/c", "--listen", str(self.socket)]
-        argv += ["--settings", str(told), *more]
+        argv += ["--settings", str(told)]
         self.relay = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
         self.until(self.socket.exists, "the relay does not listen")
-
-    def stop_relay(self):
-        self.relay.send_signal(signal.SIGTERM)
-        assert self.relay.wait(PATIENCE_S) == 0
 
     def until(self, condition, what):
         deadline = time.monotonic() + PATIENCE_S

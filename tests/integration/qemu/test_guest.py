@@ -47,9 +47,11 @@ def machine(parts):
             "files": {"/etc/hosts": "127.0.0.1 inside\n"},
         },
         "network": {"address": "10.0.2.15/24", "gateway": "10.0.2.2", "mtu": 1400},
+        "mounts": [{"tag": "mount0", "path": "/data/share", "readOnly": False}],
     }
-    place = parts.top / "m"
-    with Guest(place, parts.home, parts.kernel, parts.root, settings, network=True) as guest:
+    share, what = parts.top / "share", (parts.home, parts.kernel, parts.root, settings)
+    share.mkdir()
+    with Guest(parts.top / "m", *what, network=True, share=share) as guest:
         yield guest
 
 
@@ -79,6 +81,13 @@ def test_the_network_is_as_the_settings_say(machine):
     assert ["eth0", "00000000", "0202000A"] in [route[:3] for route in routes]
     assert ["eth0", "0002000A", "00000000"] in [route[:3] for route in routes]
     assert "10.0.2.15" in machine.read("/proc/net/fib_trie")
+
+
+def test_a_directory_of_the_host(machine):
+    (machine.share / "from-host").write_text("to the guest")
+    assert machine.read("/data/share/from-host") == "to the guest"
+    machine.write("/data/share/from-guest", b"to the host")
+    assert (machine.share / "from-guest").read_text() == "to the host"
 
 
 def test_files_of_any_size_go_both_ways(machine):
