@@ -29,8 +29,11 @@ def parts():
     for program in (f"qemu-system-{platform.machine()}", "mksquashfs"):
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed")
+    try:
+        home, kernel = asyncio.run(prepare_kernel())
+    except ProgramNotFound as error:
+        pytest.skip(str(error))
     top = temporary("tg-")
-    home, kernel = asyncio.run(prepare_kernel())
     rootfs = Rootfs(f"sha256:{'0' * 64}", make_root(top), ImageConfig())
     root = asyncio.run(rootimage.image(rootfs, top / "cache"))
     yield SimpleNamespace(top=top, home=home, kernel=kernel, rootfs=rootfs, root=root)
