@@ -1,0 +1,136 @@
+"""Machines that have booted and wait for their settings, saved: starting is restoring.
+
+The first sandbox of a kind boots; before its guest is told whom it belongs to, it is saved. The
+next ones are loaded from there. Nothing of a sandbox is in such a machine: no name, no token, no
+address, nothing of its disk. It is a cache, by all that decides what is in it; whatever is wrong
+with one, it is thrown away, and the sandbox boots.
+
+Its memory is kept in a file in memory that is sealed: sandboxes share it, and none can change it,
+not even one whose guest has taken QEMU over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tupper.backends.qemu import copying, saving
+from tupper.core import log
+from tupper.core.errors import TupperError
+from tupper.core.paths import make_private
+from tupper.protocol.connect import as_object
+
+_FACTS = "facts.json"
+# In memory, so that the host is not filled by kinds that nobody starts any more.
+_OPEN_MOST = 2
+_KEPT_MOST = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A saved machine.
+
+    Args:
+        directory: where it is.
+        digests: of its files.
+    """
+
+    directory: Path
+    digests: Mapping[str, object]
+
+
+class Warm:
+    """The saved machines of one backend.
+
+    Args:
+        place: a directory for them.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self._open: dict[str, copying.Memory] = {}
+        self._lock = asyncio.Lock()
+        self._saving: set[str] = set()
+
+    @staticmethod
+    def key(facts: Mapping[str, object]) -> str:
+        """The name of a kind, by all that decides what is in its memory."""
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+
+    def find(self, key: str) -> Kept | None:
+        """The saved machine of a kind, if there is one."""
+        directory = self._place / key
+        with contextlib.suppress(OSError, ValueError):
+            facts = as_object(json.loads((directory / _FACTS).read_text())) or {}
+            digests = as_object(facts.get("digests"))
+            if digests is not None:
+                os.utime(directory)  # it is in use
+                return Kept(directory, digests)
+        return None
+
+    async def memory(self, key: str, kept: Kept) -> copying.Memory:
+        """Its memory, checked once for as long as it stays open.
+
+        Raises:
+            MachineFailed, OSError: it is damaged.
+        """
+        async with self._lock:
+            memory = self._open.pop(key, None)
+            if memory is None:
+                path, digest = kept.directory / saving.RAM, kept.digests.get(saving.RAM)
+                memory = await asyncio.to_thread(copying.sealed, path, digest)
+                await asyncio.to_thread(
+                    copying.check, kept.directory / saving.STATE, kept.digests.get(saving.STATE)
+                )
+            self._open[key] = memory  # the last is the one used last
+            while len(self._open) > _OPEN_MOST:
+                del self._open[next(iter(self._open))]
+            return memory
+
+    async def keep(self, key: str, source: saving.Source, facts: Mapping[str, object]) -> None:
+        """Save a machine that waits; it goes on waiting. What fails is logged."""
+        if key in self._saving or self.find(key) is not None:
+            return
+        self._saving.add(key)
+        temporary = self._place / f"tmp-{key}-{secrets.token_hex(4)}"
+        try:
+            make_private(temporary)
+            digests = await saving.save(source, temporary)
+            (temporary / _FACTS).write_text(json.dumps({**facts, "digests": digests}))
+            temporary.rename(self._place / key)
+            log.event("warm.kept", name=key)
+            await asyncio.to_thread(self._collect, facts)
+        except (TupperError, OSError) as error:
+            log.problem("warm.not_kept", name=key, message=str(error)[:500])
+        finally:
+            self._saving.discard(key)
+            await asyncio.to_thread(shutil.rmtree, temporary, ignore_errors=True)
+
+    async def drop(self, key: str) -> None:
+        """Throw one away that is of no use."""
+        self._open.pop(key, None)
+        await asyncio.to_thread(shutil.rmtree, self._place / key, ignore_errors=True)
+        log.event("warm.dropped", name=key)
+
+    def _collect(self, facts: Mapping[str, object]) -> None:
+        """Remove those that no start will ask for again, and the oldest of too many."""
+        kept: list[tuple[float, Path]] = []
+        for directory in self._place.iterdir():
+            if directory.name.startswith("tmp-"):
+                continue
+            with contextlib.suppress(OSError, ValueError):
+                theirs = as_object(json.loads((directory / _FACTS).read_text())) or {}
+                if all(theirs.get(name) == facts[name] for name in ("qemu", "guest")):
+                    kept.append((directory.stat().st_mtime, directory))
+                    continue
+            shutil.rmtree(directory, ignore_errors=True)
+        for _, directory in sorted(kept)[:-_KEPT_MOST]:
+            shutil.rmtree(directory, ignore_errors=True)
