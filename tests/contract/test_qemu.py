@@ -2,9 +2,8 @@ from typing import ClassVar
 
 import pytest
 
-from backend_parts import host_root, make_plan, remove, shared_data_dir, temporary
-from tupper.backends.qemu import Qemu
-from tupper.core.backend import BackendContext
+from backend_parts import make_plan, remove, temporary
+from qemu_guest import make_backend, make_root
 from tupper.testing.contract import BackendContract
 
 PLACE = {}
@@ -13,7 +12,7 @@ PLACE = {}
 @pytest.fixture(scope="module", autouse=True)
 def root_filesystem():
     PLACE["top"] = temporary("tr-")
-    PLACE["root"] = host_root(PLACE["top"] / "root")
+    PLACE["root"] = make_root(PLACE["top"])
     yield
     remove(PLACE["top"])
 
@@ -22,7 +21,7 @@ class TestQemu(BackendContract):
     pytestmark: ClassVar = [*BackendContract.pytestmark, pytest.mark.root]
 
     def make_backend(self, data_dir):
-        return Qemu(BackendContext(shared_data_dir(), "t", {"accel": "tcg"}))
+        return make_backend()
 
     def make_plan(self, directory, sandbox_id):
-        return make_plan(directory, sandbox_id, PLACE["root"])
+        return make_plan(directory, sandbox_id, PLACE["root"].path, rootfs=PLACE["root"])

@@ -53,7 +53,7 @@ def guest_of(artifacts: Artifacts, home: Path, agent_binary: Path) -> Guest:
     return Guest(
         kernel=artifacts.kernel.path,
         initramfs=initramfs.build(home, artifacts.kernel, agent_binary),
-        parameters=guest.command_line(),
+        parameters=guest.command_line(artifacts.kernel),
         machine=tuple(guest.machine_arguments(artifacts.kernel)),
     )
 
@@ -63,6 +63,6 @@ def probe_guest(artifacts: Artifacts) -> Guest:
     return Guest(
         kernel=artifacts.kernel.path,
         initramfs=artifacts.initramfs,
-        parameters=f"{guest.command_line()} {_PROBE}",
+        parameters=f"{guest.command_line(artifacts.kernel)} {_PROBE}",
         machine=tuple(guest.machine_arguments(artifacts.kernel)),
     )

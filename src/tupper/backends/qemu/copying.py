@@ -23,6 +23,18 @@ _ZEROS = bytes(_PIECE)
 _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
+class Opened:
+    """An open file; it is closed when this object goes.
+
+    Args:
+        descriptor: of it.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        weakref.finalize(self, os.close, descriptor).atexit = False
+
+
 def copy(source: int, target: int | None = None) -> str:
     """The digest of a file; it is copied on the way where there is a target.
 
@@ -79,18 +91,16 @@ def keep(source: int, path: Path) -> str:
         os.close(target)
 
 
-def check(path: Path, digest: object) -> None:
-    """Make sure that a file is what it was.
+def opened(path: Path, digest: object) -> Opened:
+    """A file that is what it was.
 
     Raises:
         MachineFailed: it is not.
         OSError: it cannot be read.
     """
-    source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        _compare(path, copy(source), digest)
-    finally:
-        os.close(source)
+    found = Opened(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC))
+    _compare(path, copy(found.descriptor), digest)
+    return found
 
 
 def fill(path: Path, target: Path, digest: object) -> None:
@@ -111,20 +121,8 @@ def fill(path: Path, target: Path, digest: object) -> None:
         os.close(source)
 
 
-class Memory:
-    """A file in memory that nobody can change; it goes with this object.
-
-    Args:
-        descriptor: of it.
-    """
-
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
-        weakref.finalize(self, os.close, descriptor).atexit = False
-
-
-def sealed(path: Path, digest: object) -> Memory:
-    """A file in memory that says what a file says.
+def sealed(path: Path, digest: object) -> Opened:
+    """A file in memory that says what a file says, and that nobody can change.
 
     Raises:
         MachineFailed: the file is not what it was.
@@ -132,14 +130,11 @@ def sealed(path: Path, digest: object) -> Memory:
     """
     source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        memory = os.memfd_create("tupper-ram", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        try:
-            _compare(path, copy(source, memory), digest)
-            fcntl.fcntl(memory, fcntl.F_ADD_SEALS, _SEALS)
-        except BaseException:
-            os.close(memory)
-            raise
-        return Memory(memory)
+        flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+        memory = Opened(os.memfd_create(f"tupper-{path.name}", flags))
+        _compare(path, copy(source, memory.descriptor), digest)
+        fcntl.fcntl(memory.descriptor, fcntl.F_ADD_SEALS, _SEALS)
+        return memory
     finally:
         os.close(source)
 

@@ -11,6 +11,7 @@ setsid(1), setpriv(1), nsenter(1).
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import socket
@@ -221,8 +222,8 @@ def _spec(what: Launch, handed: Handover, uid: int | None, console: int) -> comm
     guest, layout = what.guest, what.layout
     drives: list[command.Drive] = []
     for image in what.images:
-        number = handed.open(image.path, os.O_RDONLY if image.read_only else os.O_RDWR)
-        drives.append(command.Drive(image.name, number, image.read_only))
+        number, is_direct = _open_image(image, handed)
+        drives.append(command.Drive(image.name, number, image.read_only, is_direct))
     channel = handed.listen(layout.run, CHANNEL_NAME, uid) if what.has_agent else None
     first = handed.path(guest.initramfs)
     boot = command.Boot(handed.path(guest.kernel), first, guest.parameters, guest.machine)
@@ -240,6 +241,18 @@ def _spec(what: Launch, handed: Handover, uid: int | None, console: int) -> comm
         saved_ram="" if what.ram is None else f"/proc/self/fd/{what.ram}",
         incoming=what.incoming,
     )
+
+
+def _open_image(image: Image, handed: Handover) -> tuple[int, bool]:
+    """The descriptor of an image, and whether it leads past the page cache."""
+    if image.read_only:
+        return handed.open(image.path), False
+    try:
+        return handed.open(image.path, os.O_RDWR | os.O_DIRECT), True
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a file system that cannot do it, such as tmpfs
+            raise
+        return handed.open(image.path, os.O_RDWR), False
 
 
 def _attach(attachment: Attachment | None, handed: Handover) -> int | str | None:

@@ -74,7 +74,7 @@ async def save(source: Source, into: Path) -> dict[str, str]:
         except OSError as error:
             raise copying.failure(error, "the sandbox was not saved") from error
         finally:
-            await asyncio.shield(_go_on(control, is_running=status == "running"))
+            await _surely(_go_on(control, is_running=status == "running"))
 
 
 async def _save(control: Control, source: Source, into: Path) -> dict[str, str]:
@@ -102,23 +102,29 @@ async def _all(copies: dict[str, Callable[[], str]]) -> dict[str, str]:
     try:
         return {name: await asyncio.shield(task) for name, task in tasks.items()}
     finally:
-        await _over(asyncio.gather(*tasks.values(), return_exceptions=True))
+        await _surely(asyncio.gather(*tasks.values(), return_exceptions=True))
 
 
-async def _over(work: Awaitable[object]) -> None:
-    """Wait for work that cannot be cancelled, also when we are."""
+async def _surely(work: Awaitable[object]) -> None:
+    """Wait for work that must be done, also when we are cancelled meanwhile."""
     task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
     while not task.done():
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.shield(task)
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    task.result()
 
 
 def _open_memory(source: Source) -> int:
     """The file that QEMU keeps the guest's memory in."""
-    for entry in os.scandir(f"/proc/{source.pid}/fd"):
+    for entry in Path(f"/proc/{source.pid}/fd").iterdir():
         with contextlib.suppress(OSError):
-            if _MEMFD in str(Path(entry.path).readlink()):
-                number = os.open(entry.path, os.O_RDONLY | os.O_CLOEXEC)
+            if _MEMFD in str(entry.readlink()):
+                number = os.open(entry, os.O_RDONLY | os.O_CLOEXEC)
                 if os.fstat(number).st_size == source.memory_mib << 20:
                     return number
                 os.close(number)
@@ -203,13 +209,18 @@ async def _go_on(control: Control, *, is_running: bool) -> None:
         await control.ask("cont")
 
 
-async def load(control: Control, state: Path, *, leaves_memory: bool) -> None:
+async def load(control: Control, state: int, *, leaves_memory: bool) -> None:
     """Load a saved state into a machine that was started for it; it stands still then.
+
+    Args:
+        control: of the machine.
+        state: descriptor of the file; read from its begin, wherever it stands.
+        leaves_memory: whether the memory is not in it.
 
     Raises:
         MachineFailed: QEMU could not, and has ended.
     """
-    number = os.open(state, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    number = os.open(f"/proc/self/fd/{state}", os.O_RDONLY | os.O_CLOEXEC)
     try:
         await control.ask("getfd", {"fdname": "saved"}, descriptor=number)
     finally:

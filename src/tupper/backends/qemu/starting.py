@@ -95,19 +95,19 @@ async def thaw(start: Start, warm: Warm) -> QemuMachine | None:
     if kept is None:
         return None
     try:
-        return await _thaw(start, warm, key, kept)
+        return await _thaw(start, warm, kept)
     except (TupperError, OSError) as error:
         log.problem("warm.failed", sandbox=start.plan.sandbox_id, message=str(error)[:500])
         await warm.drop(key)
         return None
 
 
-async def _thaw(start: Start, warm: Warm, key: str, kept: Kept) -> QemuMachine:
+async def _thaw(start: Start, warm: Warm, kept: Kept) -> QemuMachine:
     relay = Relay(start.plan.agent_binary, settings=guest.render_settings(start.plan))
     async with AsyncExitStack() as undo:
         undo.push_async_exit(_Undo(start))
-        memory = await warm.memory(key, kept)
-        machine = await _load(start, kept.directory, memory, relay)
+        saved = await warm.open(kept)
+        machine = await _load(start, saved.state, saved.ram, relay)
         undo.pop_all()
     return machine
 
@@ -115,16 +115,16 @@ async def _thaw(start: Start, warm: Warm, key: str, kept: Kept) -> QemuMachine:
 async def go_on(start: Start, snapshot: Snapshot) -> QemuMachine:
     """Go on from a saved machine, whose files are checked."""
     plan = start.plan
-    memory = await kernel.in_thread(lambda: _unpack(snapshot, plan), name="qemu-unpack")
+    state, memory = await kernel.in_thread(lambda: _unpack(snapshot, plan), name="qemu-unpack")
     relay = Relay(plan.agent_binary, news=guest.render_news(plan))
     async with AsyncExitStack() as undo:
         undo.push_async_exit(_Undo(start))
-        machine = await _load(start, snapshot.directory, memory, relay)
+        machine = await _load(start, state, memory, relay)
         undo.pop_all()
     return machine
 
 
-async def _launch(start: Start, *, incoming: bool, memory: copying.Memory | None) -> Running:
+async def _launch(start: Start, *, incoming: bool, memory: copying.Opened | None) -> Running:
     plan, remains = start.plan, start.remains
 
     def work() -> Running:
@@ -152,15 +152,14 @@ async def _launch(start: Start, *, incoming: bool, memory: copying.Memory | None
 
 
 async def _load(
-    start: Start, directory: Path, memory: copying.Memory | None, relay: Relay
+    start: Start, state: copying.Opened, memory: copying.Opened | None, relay: Relay
 ) -> QemuMachine:
     """Load a saved machine, and let it go on."""
     layout = start.remains.layout
     running = await _launch(start, incoming=True, memory=memory)
     try:
         async with connected(layout.base, CONTROL_NAME) as control:
-            state = directory / saving.STATE
-            await saving.load(control, state, leaves_memory=memory is not None)
+            await saving.load(control, state.descriptor, leaves_memory=memory is not None)
             record = await _finish(start, running, relay, shares=memory is None)
             await control.ask("cont")
     finally:
@@ -208,8 +207,8 @@ async def _finish(start: Start, running: Running, relay: Relay, *, shares: bool)
     )
 
 
-def _unpack(snapshot: Snapshot, plan: MachinePlan) -> copying.Memory | None:
-    """Check a saved machine's files, copy its disk; its memory, where that is a file. Blocks.
+def _unpack(snapshot: Snapshot, plan: MachinePlan) -> tuple[copying.Opened, copying.Opened | None]:
+    """Copy a saved machine's disk; its state, and its memory where that is a file. Blocks.
 
     Raises:
         MachineFailed, OutOfDisk: something is missing, damaged, or does not fit.
@@ -218,13 +217,13 @@ def _unpack(snapshot: Snapshot, plan: MachinePlan) -> copying.Memory | None:
     if not isinstance(digests, dict) or plan.disk_image is None:
         raise MachineFailed("the saved machine is damaged: it has no digests")
     try:
-        copying.check(place / saving.STATE, digests.get(saving.STATE))
+        state = copying.opened(place / saving.STATE, digests.get(saving.STATE))
         copying.fill(place / saving.DISK, plan.disk_image, digests.get(saving.DISK))
-        if saving.RAM in digests:
-            return copying.sealed(place / saving.RAM, digests[saving.RAM])
+        if saving.RAM not in digests:
+            return state, None
+        return state, copying.sealed(place / saving.RAM, digests[saving.RAM])
     except OSError as error:
         raise copying.failure(error, "the saved machine cannot be read") from error
-    return None
 
 
 def _keep_text(path: Path, text: str, uid: int | None) -> None:

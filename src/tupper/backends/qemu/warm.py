@@ -47,6 +47,19 @@ class Kept:
     digests: Mapping[str, object]
 
 
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A saved machine that is open.
+
+    Args:
+        ram: its memory, sealed.
+        state: of its devices, sealed.
+    """
+
+    ram: copying.Opened
+    state: copying.Opened
+
+
 class Warm:
     """The saved machines of one backend.
 
@@ -56,7 +69,8 @@ class Warm:
 
     def __init__(self, place: Path) -> None:
         self._place = place
-        self._open: dict[str, copying.Memory] = {}
+        # By what is in them: another process may put another one in the place of the same name.
+        self._open: dict[tuple[str, ...], Machine] = {}
         self._lock = asyncio.Lock()
         self._saving: set[str] = set()
 
@@ -76,24 +90,26 @@ class Warm:
                 return Kept(directory, digests)
         return None
 
-    async def memory(self, key: str, kept: Kept) -> copying.Memory:
-        """Its memory, checked once for as long as it stays open.
+    async def open(self, kept: Kept) -> Machine:
+        """What is in it, checked once for as long as it stays open.
 
         Raises:
             MachineFailed, OSError: it is damaged.
         """
+        names = (saving.RAM, saving.STATE)
+        key = tuple(str(kept.digests.get(name)) for name in names)
         async with self._lock:
-            memory = self._open.pop(key, None)
-            if memory is None:
-                path, digest = kept.directory / saving.RAM, kept.digests.get(saving.RAM)
-                memory = await asyncio.to_thread(copying.sealed, path, digest)
-                await asyncio.to_thread(
-                    copying.check, kept.directory / saving.STATE, kept.digests.get(saving.STATE)
-                )
-            self._open[key] = memory  # the last is the one used last
+            machine = self._open.pop(key, None)
+            if machine is None:
+                files = [
+                    await asyncio.to_thread(copying.sealed, kept.directory / name, digest)
+                    for name, digest in zip(names, key, strict=True)
+                ]
+                machine = Machine(*files)
+            self._open[key] = machine  # the last is the one used last
             while len(self._open) > _OPEN_MOST:
                 del self._open[next(iter(self._open))]
-            return memory
+            return machine
 
     async def keep(self, key: str, source: saving.Source, facts: Mapping[str, object]) -> None:
         """Save a machine that waits; it goes on waiting. What fails is logged."""
@@ -116,7 +132,6 @@ class Warm:
 
     async def drop(self, key: str) -> None:
         """Throw one away that is of no use."""
-        self._open.pop(key, None)
         await asyncio.to_thread(shutil.rmtree, self._place / key, ignore_errors=True)
         log.event("warm.dropped", name=key)
 

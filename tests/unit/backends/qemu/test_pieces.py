@@ -201,9 +201,9 @@ def test_a_copy_is_the_same_and_has_its_holes(tmp_path):
 def test_damage_is_found(tmp_path, harm):
     path = sparse(tmp_path / "a", (70_000, b"x" * 10))
     digest = digest_of(path)
-    copying.check(path, digest)
+    copying.opened(path, digest)
     harm(path)
-    for look in (copying.check, copying.sealed):
+    for look in (copying.opened, copying.sealed):
         with pytest.raises(MachineFailed, match="damaged"):
             look(path, digest)
 
