@@ -9,6 +9,7 @@ import pytest
 
 from e2e.cases.waiting import wait_for
 from tupper import CommandExitException, Sandbox, SandboxException
+from tupper.core.liveness import is_alive, start_ticks
 from tupper.core.paths import find_paths
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
@@ -126,7 +127,10 @@ def test_snapshot_of_files_only(make):
 def test_it_outlives_the_background_process(make):
     sandbox = make()
     handle = sandbox.commands.run("sleep 1000", background=True, timeout=0)
-    os.kill(int((find_paths().runtime / "pid").read_text()), signal.SIGKILL)
+    pid = int((find_paths().runtime / "pid").read_text())
+    ticks = start_ticks(pid)
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not is_alive(pid, ticks))
     again = Sandbox.connect(sandbox.sandbox_id)
     assert handle.pid in [each.pid for each in again.commands.list()]
     assert again.commands.run("echo fine").stdout == "fine\n"

@@ -117,7 +117,6 @@ async def test_second_start_does_not_boot(backend, place, plan, rootfs):
     assert before
     other = plan_for(place, rootfs, hostname="other")
     async with Guest(backend, other) as guest:
-        assert not guest.machine.record.data["shares"]
         assert (await guest.run("uname -n")).strip() == "other"
     assert warm_machines() == before
 
@@ -142,8 +141,8 @@ async def test_damaged_place_to_begin_is_thrown_away(backend, place, plan, rootf
     warm = shared_data_dir() / "backends" / "qemu" / "warm"
     (directory,) = [d for d in warm.iterdir() if rootfs.digest in (d / "facts.json").read_text()]
     os.truncate(directory / name, 5000)
-    async with Guest(fresh, plan_for(place, rootfs)) as guest:
-        assert guest.machine.record.data["shares"]  # it has booted, and is kept again
+    async with Guest(fresh, plan_for(place, rootfs)):
+        pass  # it has booted, and is kept again
     assert (directory / name).stat().st_size > 5000
 
 
@@ -220,7 +219,7 @@ async def test_clock_of_a_copy_is_right(backend, place, plan, rootfs):
         assert -1 <= inside - int(before) <= 30
 
 
-@pytest.mark.parametrize("name", ["state", "disk"])
+@pytest.mark.parametrize("name", ["ram", "state", "disk"])
 @pytest.mark.parametrize("harm", ["cut", "altered", "gone"])
 async def test_damaged_snapshot(backend, place, rootfs, saved, name, harm):
     snapshot = saved(place / f"{name}-{harm}")

@@ -69,7 +69,7 @@ class Spec:
         accel: what runs its instructions.
         boot: its kernel.
         memory_mib: its RAM.
-        saved_ram: path of a saved machine's RAM, which is seen and never changed; empty for none.
+        ram: path of the file in memory that is its RAM.
         cpus: processors.
         control: descriptor of a listening socket for QEMU's control.
         console: descriptor of a connected socket that the serial line leads to.
@@ -83,13 +83,13 @@ class Spec:
     accel: Accel
     boot: Boot
     memory_mib: int
+    ram: str
     cpus: int
     control: int
     console: int
     channel: int | None = None
     drives: tuple[Drive, ...] = ()
     tap: int | str | None = None
-    saved_ram: str = ""
     incoming: bool = False
 
 
@@ -114,11 +114,7 @@ def machine(spec: Spec) -> list[str]:
     """Processors and memory."""
     fast = f"tcg,tb-size={TRANSLATIONS_MIB}" if spec.accel is Accel.TCG else "kvm"
     cpu = "max" if spec.accel is Accel.TCG else "host,migratable=on"
-    where = (
-        f"memory-backend-file,mem-path={spec.saved_ram},share=off"
-        if spec.saved_ram
-        else "memory-backend-memfd,share=on"
-    )
+    where = f"memory-backend-file,mem-path={spec.ram},share=on"
     return [
         *(*spec.boot.machine, "-machine", f"memory-backend={MEMORY}"),
         *("-accel", fast, "-cpu", cpu),

@@ -3,7 +3,7 @@
 The digest does not depend on where a file has holes, which a copy may have elsewhere: pieces of
 64 KiB are counted with their place, and those of zeros only are left out.
 
-Source: lseek(2), SEEK_DATA; memfd_create(2), file seals in fcntl(2).
+Source: lseek(2), SEEK_DATA; memfd_create(2), file seals in fcntl(2); sendfile(2).
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from tupper.core.errors import MachineFailed, OutOfDisk, TupperError
 
 _PIECE = 1 << 16
 _ZEROS = bytes(_PIECE)
-_SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+# The name of files in memory, as ``/proc/PID/fd`` shows it.
+MEMORY = "tupper-ram"
 
 
 class Opened:
@@ -32,7 +34,17 @@ class Opened:
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
+        self._state = self._look()
         weakref.finalize(self, os.close, descriptor).atexit = False
+
+    def _look(self) -> tuple[int, int, int]:
+        status = os.fstat(self.descriptor)
+        return status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether nobody has written to it since."""
+        return self._look() == self._state
 
 
 def copy(source: int, target: int | None = None) -> str:
@@ -44,7 +56,7 @@ def copy(source: int, target: int | None = None) -> str:
     """
     size = os.fstat(source).st_size
     counted = hashlib.sha256(size.to_bytes(8))
-    if target is not None:
+    if target is not None and os.fstat(target).st_size != size:
         os.ftruncate(target, size)
     for at, piece in _pieces(source, size):
         counted.update(at.to_bytes(8))
@@ -56,14 +68,7 @@ def copy(source: int, target: int | None = None) -> str:
 
 def _pieces(source: int, size: int) -> Iterator[tuple[int, bytes]]:
     at = 0
-    while at < size:
-        try:
-            start = os.lseek(source, at, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno == errno.ENXIO:  # holes up to the end
-                return
-            raise
-        end = os.lseek(source, start, os.SEEK_HOLE)
+    for start, end in _extents(source, size):
         at = max(at, start // _PIECE * _PIECE)
         while at < end:
             piece = os.pread(source, _PIECE, at)
@@ -72,6 +77,20 @@ def _pieces(source: int, size: int) -> Iterator[tuple[int, bytes]]:
             if piece != _ZEROS[: len(piece)]:
                 yield at, piece
             at += _PIECE
+
+
+def _extents(source: int, size: int) -> Iterator[tuple[int, int]]:
+    """Begin and end of what is not a hole."""
+    end = 0
+    while end < size:
+        try:
+            start = os.lseek(source, end, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # holes up to the end
+                return
+            raise
+        end = os.lseek(source, start, os.SEEK_HOLE)
+        yield start, end
 
 
 def _write(target: int, piece: bytes, at: int) -> None:
@@ -91,15 +110,16 @@ def keep(source: int, path: Path) -> str:
         os.close(target)
 
 
-def opened(path: Path, digest: object) -> Opened:
-    """A file that is what it was.
+def opened(path: Path, digest: object, into: Opened | None = None) -> Opened:
+    """A file that is what it was, copied on the way where there is a target.
 
     Raises:
         MachineFailed: it is not.
         OSError: it cannot be read.
     """
     found = Opened(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC))
-    _compare(path, copy(found.descriptor), digest)
+    target = None if into is None else into.descriptor
+    _compare(path, copy(found.descriptor, target), digest)
     return found
 
 
@@ -121,22 +141,26 @@ def fill(path: Path, target: Path, digest: object) -> None:
         os.close(source)
 
 
-def sealed(path: Path, digest: object) -> Opened:
-    """A file in memory that says what a file says, and that nobody can change.
+def memory(size_mib: int) -> Opened:
+    """An empty file in memory, whose size stays."""
+    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    made = Opened(os.memfd_create(MEMORY, flags))
+    os.ftruncate(made.descriptor, size_mib << 20)
+    fcntl.fcntl(made.descriptor, fcntl.F_ADD_SEALS, _SEALS)
+    return made
 
-    Raises:
-        MachineFailed: the file is not what it was.
-        OSError: it cannot be read.
-    """
-    source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
-        memory = Opened(os.memfd_create(f"tupper-{path.name}", flags))
-        _compare(path, copy(source, memory.descriptor), digest)
-        fcntl.fcntl(memory.descriptor, fcntl.F_ADD_SEALS, _SEALS)
-        return memory
-    finally:
-        os.close(source)
+
+def pour(source: Opened, target: Opened) -> None:
+    """Copy a file, which was looked at before, into an empty one of the same size."""
+    size = os.fstat(source.descriptor).st_size
+    for start, end in _extents(source.descriptor, size):
+        at = start
+        os.lseek(target.descriptor, at, os.SEEK_SET)
+        while at < end:
+            sent = os.sendfile(target.descriptor, source.descriptor, at, end - at)
+            if not sent:
+                raise OSError(errno.EIO, "it has become shorter")
+            at += sent
 
 
 def _compare(path: Path, found: str, digest: object) -> None:

@@ -92,9 +92,9 @@ class Launch:
         memory_mib, cpus: its size.
         images: its disks.
         attachment: its network; None for none.
+        ram: descriptor of the file in memory that is its RAM.
         has_agent: whether there is a line for an agent.
         incoming: whether a saved machine is loaded.
-        ram: descriptor of that one's memory; None if it comes otherwise.
         cgroup: to run in; None where there is none.
     """
 
@@ -105,11 +105,11 @@ class Launch:
     guest: Guest
     memory_mib: int
     cpus: int
+    ram: int
     images: tuple[Image, ...] = ()
     attachment: Attachment | None = None
     has_agent: bool = True
     incoming: bool = False
-    ram: int | None = None
     cgroup: Cgroup | None = None
 
 
@@ -203,12 +203,11 @@ def launch(what: Launch) -> Running:
         with Handover() as handed:
             spec = _spec(what, handed, uid, handed.take(theirs.detach()))
             argv = as_own_user(uid, command.render(str(what.program), spec))
-            passed = [*handed.numbers, *([] if what.ram is None else [what.ram])]
             pid = spawn(
                 [*_entering(what.attachment), *argv],
                 host_name=what.host_name,
                 log=what.layout.output,
-                pass_fds=passed,
+                pass_fds=[*handed.numbers, what.ram],
                 cgroup=what.cgroup,
             )
         ours.setblocking(False)
@@ -238,7 +237,7 @@ def _spec(what: Launch, handed: Handover, uid: int | None, console: int) -> comm
         channel=channel,
         drives=tuple(drives),
         tap=_attach(what.attachment, handed),
-        saved_ram="" if what.ram is None else f"/proc/self/fd/{what.ram}",
+        ram=f"/proc/self/fd/{what.ram}",
         incoming=what.incoming,
     )
 

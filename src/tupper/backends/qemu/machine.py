@@ -35,9 +35,8 @@ class QemuMachine(Machine):
     Args:
         record: ``data`` holds ``directory`` (the sandbox's) and ``host_name`` as in the plan, which
             are enough to remove it; and, where the machine got so far, ``relay_pid``,
-            ``relay_ticks``, ``memory_mib``, ``disk`` (image file), ``version`` (of QEMU),
-            ``shares`` (whether its RAM can be read from outside) and ``saved`` (what a restore has
-            to know).
+            ``relay_ticks``, ``memory_mib``, ``disk`` (image file), ``version`` (of QEMU) and
+            ``saved`` (what a restore has to know).
     """
 
     def __init__(self, record: MachineRecord) -> None:
@@ -131,7 +130,6 @@ class QemuMachine(Machine):
             layout=self._remains.layout,
             pid=self.record.pid,
             memory_mib=_whole(data.get("memory_mib")),
-            shares=data.get("shares") is True,
             disk=Path(disk) if disk else None,
         )
         digests = await saving.save(source, into)

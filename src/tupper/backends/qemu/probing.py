@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tupper.backends.qemu import console, kvm
+from tupper.backends.qemu import console, copying, kvm
 from tupper.backends.qemu.artifacts import Artifacts, probe_guest
 from tupper.backends.qemu.launch import Guest, Launch, launch, make_directories, uid_of
 from tupper.backends.qemu.layout import Layout
@@ -187,6 +187,7 @@ async def try_boot(program: Program, artifacts: Artifacts, accel: Accel) -> Tria
 
 async def _boot(remains: Remains, guest: Guest, program: Program, accel: Accel) -> Trial:
     began = time.monotonic()
+    ram = copying.memory(_MEMORY_MIB)
 
     def work() -> socket.socket:
         make_directories(remains.layout, uid_of(remains.host_name))
@@ -198,6 +199,7 @@ async def _boot(remains: Remains, guest: Guest, program: Program, accel: Accel) 
             guest=guest,
             memory_mib=_MEMORY_MIB,
             cpus=1,
+            ram=ram.descriptor,
             has_agent=False,
         )
         return launch(what).console

@@ -1,10 +1,8 @@
 """Saving a machine's memory and devices, and loading them into another one.
 
-QEMU calls it migration. A fresh machine's memory is a file in memory that QEMU shares with whoever
-may open it, so it is left out of the migration (``x-ignore-shared``): the state of the devices has
-some ten kilobytes, and the memory is copied by us, without its holes. A machine that was loaded
-from such a copy sees that copy and keeps its changes for itself; nobody can read those from
-outside, so its memory travels through the migration, which takes longer.
+QEMU calls it migration. A machine's memory is a file in memory that QEMU shares with whoever may
+open it, so it is left out of the migration (``x-ignore-shared``): the state of the devices has some
+ten kilobytes, and the memory is copied by us, without its holes.
 
 The machine stands still while it is saved, and its disk is copied at the same moment.
 
@@ -32,7 +30,6 @@ _POLL_S = 0.001
 _NO_SPACE = "No space left on device"
 # As good as no limit; QEMU's own default is 128 MiB a second.
 _BANDWIDTH = 1 << 40
-_MEMFD = "memfd:memory-backend-memfd"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +40,12 @@ class Source:
         layout: its files.
         pid: of its QEMU.
         memory_mib: its RAM.
-        shares: whether its RAM can be read from outside.
         disk: its disk image; None if that is not wanted.
     """
 
     layout: Layout
     pid: int
     memory_mib: int
-    shares: bool
     disk: Path | None
 
 
@@ -81,19 +76,16 @@ async def _save(control: Control, source: Source, into: Path) -> dict[str, str]:
     if not await asyncio.to_thread(into.is_dir):
         raise MachineFailed("the place for the saved machine is gone")
     copies: dict[str, Callable[[], str]] = {}
-    memory = _open_memory(source) if source.shares else None
+    memory = _open_memory(source)
     try:
-        await _migrate(control, into / STATE, leaves_memory=memory is not None)
-        if memory is not None:
-            number = memory
-            copies[RAM] = lambda: copying.keep(number, into / RAM)
+        await _migrate(control, into / STATE)
+        copies[RAM] = lambda: copying.keep(memory, into / RAM)
         copies[STATE] = lambda: _digest(into / STATE)
         if (disk := source.disk) is not None:
             copies[DISK] = lambda: _keep_file(disk, into / DISK)
         return await _all(copies)
     finally:
-        if memory is not None:
-            os.close(memory)
+        os.close(memory)
 
 
 async def _all(copies: dict[str, Callable[[], str]]) -> dict[str, str]:
@@ -123,7 +115,7 @@ def _open_memory(source: Source) -> int:
     """The file that QEMU keeps the guest's memory in."""
     for entry in Path(f"/proc/{source.pid}/fd").iterdir():
         with contextlib.suppress(OSError):
-            if _MEMFD in str(entry.readlink()):
+            if f"memfd:{copying.MEMORY}" in str(entry.readlink()):
                 number = os.open(entry, os.O_RDONLY | os.O_CLOEXEC)
                 if os.fstat(number).st_size == source.memory_mib << 20:
                     return number
@@ -147,14 +139,14 @@ def _keep_file(source: Path, target: Path) -> str:
         os.close(number)
 
 
-async def _migrate(control: Control, path: Path, *, leaves_memory: bool) -> None:
+async def _migrate(control: Control, path: Path) -> None:
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     number = os.open(path, flags, 0o600)
     try:
         await control.ask("getfd", {"fdname": "saved"}, descriptor=number)
     finally:
         os.close(number)
-    await _set(control, leaves_memory=leaves_memory)
+    await _set(control)
     await control.ask("migrate-set-parameters", {"max-bandwidth": _BANDWIDTH})
     await control.ask("migrate", {"uri": "fd:saved"})
     await _completed(control)
@@ -162,9 +154,9 @@ async def _migrate(control: Control, path: Path, *, leaves_memory: bool) -> None
     await _until(control, lambda status: status == "postmigrate")
 
 
-async def _set(control: Control, *, leaves_memory: bool) -> None:
+async def _set(control: Control) -> None:
     capabilities = [
-        {"capability": "x-ignore-shared", "state": leaves_memory},
+        {"capability": "x-ignore-shared", "state": True},
         {"capability": "events", "state": True},
     ]
     await control.ask("migrate-set-capabilities", {"capabilities": capabilities})
@@ -209,13 +201,12 @@ async def _go_on(control: Control, *, is_running: bool) -> None:
         await control.ask("cont")
 
 
-async def load(control: Control, state: int, *, leaves_memory: bool) -> None:
-    """Load a saved state into a machine that was started for it; it stands still then.
+async def load(control: Control, state: int) -> None:
+    """Load a saved state into a machine that has its memory already; it stands still then.
 
     Args:
         control: of the machine.
         state: descriptor of the file; read from its begin, wherever it stands.
-        leaves_memory: whether the memory is not in it.
 
     Raises:
         MachineFailed: QEMU could not, and has ended.
@@ -225,7 +216,7 @@ async def load(control: Control, state: int, *, leaves_memory: bool) -> None:
         await control.ask("getfd", {"fdname": "saved"}, descriptor=number)
     finally:
         os.close(number)
-    await _set(control, leaves_memory=leaves_memory)
+    await _set(control)
     await control.ask("migrate-incoming", {"uri": "fd:saved"})
     await _completed(control)
     await _until(control, lambda status: status != "inmigrate")

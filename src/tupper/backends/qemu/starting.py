@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,14 +75,14 @@ async def boot(start: Start, warm: Warm) -> QemuMachine:
     plan, layout = start.plan, start.remains.layout
     async with AsyncExitStack() as undo:
         undo.push_async_exit(_Undo(start))
-        running = await _launch(start, incoming=False, memory=None)
+        running = await _launch(start, copying.memory(plan.memory_mib), incoming=False)
         undo.callback(running.console.close)
         said = await console.hear(running.console, _WAITING, timeout_s=_BOOT_S)
         _keep_text(layout.older_console, said, uid_of(plan.host_name))
-        source = saving.Source(layout, running.pid, plan.memory_mib, shares=True, disk=None)
+        source = saving.Source(layout, running.pid, plan.memory_mib, disk=None)
         await warm.keep(Warm.key(start.facts), source, start.facts)
         relay = Relay(plan.agent_binary, settings=guest.render_settings(plan))
-        record = await _finish(start, running, relay, shares=True)
+        record = await _finish(start, running, relay)
         undo.pop_all()
     running.console.close()
     return QemuMachine(record)
@@ -107,7 +107,9 @@ async def _thaw(start: Start, warm: Warm, kept: Kept) -> QemuMachine:
     async with AsyncExitStack() as undo:
         undo.push_async_exit(_Undo(start))
         saved = await warm.open(kept)
-        machine = await _load(start, saved.state, saved.ram, relay)
+        ram = copying.memory(start.plan.memory_mib)
+        fill = kernel.in_thread(lambda: copying.pour(saved.ram, ram), name="qemu-fill")
+        machine = await _load(start, ram, fill, saved.state, relay)
         undo.pop_all()
     return machine
 
@@ -115,16 +117,17 @@ async def _thaw(start: Start, warm: Warm, kept: Kept) -> QemuMachine:
 async def go_on(start: Start, snapshot: Snapshot) -> QemuMachine:
     """Go on from a saved machine, whose files are checked."""
     plan = start.plan
-    state, memory = await kernel.in_thread(lambda: _unpack(snapshot, plan), name="qemu-unpack")
+    ram = copying.memory(plan.memory_mib)
+    state = await kernel.in_thread(lambda: _unpack(snapshot, plan, ram), name="qemu-unpack")
     relay = Relay(plan.agent_binary, news=guest.render_news(plan))
     async with AsyncExitStack() as undo:
         undo.push_async_exit(_Undo(start))
-        machine = await _load(start, state, memory, relay)
+        machine = await _load(start, ram, None, state, relay)
         undo.pop_all()
     return machine
 
 
-async def _launch(start: Start, *, incoming: bool, memory: copying.Opened | None) -> Running:
+async def _launch(start: Start, ram: copying.Opened, *, incoming: bool) -> Running:
     plan, remains = start.plan, start.remains
 
     def work() -> Running:
@@ -137,13 +140,13 @@ async def _launch(start: Start, *, incoming: bool, memory: copying.Opened | None
             guest=start.guest,
             memory_mib=plan.memory_mib,
             cpus=start.cpus,
+            ram=ram.descriptor,
             images=(
                 Image(ROOT, start.root, read_only=True),
                 Image(DISK, plan.disk_image or Path(), read_only=False),
             ),
             attachment=plan.attachment,
             incoming=incoming,
-            ram=None if memory is None else memory.descriptor,
             cgroup=_make_group(plan),
         )
         return launch(what)
@@ -152,22 +155,40 @@ async def _launch(start: Start, *, incoming: bool, memory: copying.Opened | None
 
 
 async def _load(
-    start: Start, state: copying.Opened, memory: copying.Opened | None, relay: Relay
+    start: Start,
+    ram: copying.Opened,
+    fill: Awaitable[None] | None,
+    state: copying.Opened,
+    relay: Relay,
 ) -> QemuMachine:
-    """Load a saved machine, and let it go on."""
-    layout = start.remains.layout
-    running = await _launch(start, incoming=True, memory=memory)
+    """Load a saved machine, and let it go on.
+
+    Args:
+        start: what is known.
+        ram: its memory.
+        fill: fills that meanwhile; None if it is full.
+        state: of its devices.
+        relay: what leads to its agent.
+    """
+    filling = asyncio.ensure_future(fill) if fill is not None else None
     try:
-        async with connected(layout.base, CONTROL_NAME) as control:
-            await saving.load(control, state.descriptor, leaves_memory=memory is not None)
-            record = await _finish(start, running, relay, shares=memory is None)
-            await control.ask("cont")
+        running = await _launch(start, ram, incoming=True)
+        try:
+            async with connected(start.remains.layout.base, CONTROL_NAME) as control:
+                if filling is not None:
+                    await asyncio.shield(filling)
+                await saving.load(control, state.descriptor)
+                record = await _finish(start, running, relay)
+                await control.ask("cont")
+        finally:
+            running.console.close()
     finally:
-        running.console.close()
+        if filling is not None:
+            await asyncio.wait({filling})
     return QemuMachine(record)
 
 
-async def _finish(start: Start, running: Running, relay: Relay, *, shares: bool) -> MachineRecord:
+async def _finish(start: Start, running: Running, relay: Relay) -> MachineRecord:
     """Start the relay; the machine's record."""
     plan, remains = start.plan, start.remains
 
@@ -195,7 +216,6 @@ async def _finish(start: Start, running: Running, relay: Relay, *, shares: bool)
             "memory_mib": plan.memory_mib,
             "disk": str(plan.disk_image or ""),
             "version": start.version,
-            "shares": shares,
             "saved": {
                 "accel": str(start.accel),
                 "kernel": start.kernel,
@@ -207,8 +227,8 @@ async def _finish(start: Start, running: Running, relay: Relay, *, shares: bool)
     )
 
 
-def _unpack(snapshot: Snapshot, plan: MachinePlan) -> tuple[copying.Opened, copying.Opened | None]:
-    """Copy a saved machine's disk; its state, and its memory where that is a file. Blocks.
+def _unpack(snapshot: Snapshot, plan: MachinePlan, ram: copying.Opened) -> copying.Opened:
+    """Copy a saved machine's disk and memory; its state. Blocks.
 
     Raises:
         MachineFailed, OutOfDisk: something is missing, damaged, or does not fit.
@@ -218,12 +238,11 @@ def _unpack(snapshot: Snapshot, plan: MachinePlan) -> tuple[copying.Opened, copy
         raise MachineFailed("the saved machine is damaged: it has no digests")
     try:
         state = copying.opened(place / saving.STATE, digests.get(saving.STATE))
+        copying.opened(place / saving.RAM, digests.get(saving.RAM), ram)
         copying.fill(place / saving.DISK, plan.disk_image, digests.get(saving.DISK))
-        if saving.RAM not in digests:
-            return state, None
-        return state, copying.sealed(place / saving.RAM, digests[saving.RAM])
     except OSError as error:
         raise copying.failure(error, "the saved machine cannot be read") from error
+    return state
 
 
 def _keep_text(path: Path, text: str, uid: int | None) -> None:

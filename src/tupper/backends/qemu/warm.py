@@ -5,8 +5,8 @@ next ones are loaded from there. Nothing of a sandbox is in such a machine: no n
 address, nothing of its disk. It is a cache, by all that decides what is in it; whatever is wrong
 with one, it is thrown away, and the sandbox boots.
 
-Its memory is kept in a file in memory that is sealed: sandboxes share it, and none can change it,
-not even one whose guest has taken QEMU over.
+Each sandbox gets a copy of its memory. To let them see one file, each with its own changes, would
+save less than it costs: a hole that a guest writes to is then filled twice.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from tupper.core.paths import make_private
 from tupper.protocol.connect import as_object
 
 _FACTS = "facts.json"
-# In memory, so that the host is not filled by kinds that nobody starts any more.
-_OPEN_MOST = 2
+_OPEN_MOST = 8
 _KEPT_MOST = 16
 
 
@@ -52,12 +51,17 @@ class Machine:
     """A saved machine that is open.
 
     Args:
-        ram: its memory, sealed.
-        state: of its devices, sealed.
+        ram: its memory.
+        state: of its devices.
     """
 
     ram: copying.Opened
     state: copying.Opened
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether nobody has written to it since it was checked."""
+        return self.ram.is_unchanged and self.state.is_unchanged
 
 
 class Warm:
@@ -100,9 +104,9 @@ class Warm:
         key = tuple(str(kept.digests.get(name)) for name in names)
         async with self._lock:
             machine = self._open.pop(key, None)
-            if machine is None:
+            if machine is None or not machine.is_unchanged:
                 files = [
-                    await asyncio.to_thread(copying.sealed, kept.directory / name, digest)
+                    await asyncio.to_thread(copying.opened, kept.directory / name, digest)
                     for name, digest in zip(names, key, strict=True)
                 ]
                 machine = Machine(*files)

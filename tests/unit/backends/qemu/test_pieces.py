@@ -17,7 +17,7 @@ BOOT = command.Boot("/proc/self/fd/3", "/proc/self/fd/4", "console=ttyS0", ("-M"
 def spec(**changes):
     values = {
         "name": "t-x", "accel": Accel.TCG, "boot": BOOT, "memory_mib": 256, "cpus": 1,
-        "control": 5, "console": 6,
+        "ram": "/proc/self/fd/9", "control": 5, "console": 6,
     }  # fmt: skip
     return command.Spec(**{**values, **changes})
 
@@ -36,7 +36,9 @@ def test_command_line_of_a_fresh_machine():
         "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
     ]
     assert words_after(argv, "-accel") == ["tcg,tb-size=64"]
-    assert words_after(argv, "-object") == ["memory-backend-memfd,share=on,id=ram,size=256M"]
+    assert words_after(argv, "-object") == [
+        "memory-backend-file,mem-path=/proc/self/fd/9,share=on,id=ram,size=256M"
+    ]
     assert words_after(argv, "-netdev") == ["tap,id=net,fd=10"]
     blocks = [json.loads(word) for word in words_after(argv, "-blockdev")]
     assert [block["read-only"] for block in blocks] == [True, True, False, False]
@@ -48,10 +50,7 @@ def test_command_line_of_a_fresh_machine():
 
 
 def test_command_line_of_a_saved_machine():
-    argv = command.render("q", spec(accel=Accel.KVM, saved_ram="/proc/self/fd/9", incoming=True))
-    assert words_after(argv, "-object") == [
-        "memory-backend-file,mem-path=/proc/self/fd/9,share=off,id=ram,size=256M"
-    ]
+    argv = command.render("q", spec(accel=Accel.KVM, incoming=True))
     assert words_after(argv, "-incoming") == ["defer"]
     assert words_after(argv, "-cpu") == ["host,migratable=on"]
     assert "-netdev" not in argv
@@ -203,20 +202,26 @@ def test_damage_is_found(tmp_path, harm):
     digest = digest_of(path)
     copying.opened(path, digest)
     harm(path)
-    for look in (copying.opened, copying.sealed):
-        with pytest.raises(MachineFailed, match="damaged"):
-            look(path, digest)
+    with pytest.raises(MachineFailed, match="damaged"):
+        copying.opened(path, digest)
 
 
-def test_sealed_memory_cannot_be_changed(tmp_path):
-    path = sparse(tmp_path / "a", (70_000, b"x" * 10))
-    memory = copying.sealed(path, digest_of(path))
-    assert os.pread(memory.descriptor, 10, 70_000) == b"x" * 10
-    again = os.open(f"/proc/self/fd/{memory.descriptor}", os.O_RDWR)
-    for harm in (lambda: os.pwrite(again, b"y", 0), lambda: os.ftruncate(again, 5)):
-        with pytest.raises(PermissionError):
-            harm()
-    os.close(again)
+def test_memory_is_filled_and_keeps_its_size(tmp_path):
+    path = sparse(tmp_path / "a", (70_000, b"x" * 10), (3 << 20, b"y" * 200_000))
+    source, memory = copying.opened(path, digest_of(path)), copying.memory(4)
+    copying.pour(source, memory)
+    assert os.pread(memory.descriptor, 1 << 23, 0) == path.read_bytes()
+    assert os.fstat(memory.descriptor).st_blocks * 512 < 1 << 20
+    with pytest.raises(PermissionError):
+        os.ftruncate(memory.descriptor, 5)
+
+
+def test_a_file_that_is_written_to_is_not_what_it_was(tmp_path):
+    path = sparse(tmp_path / "a", (5, b"x"))
+    opened = copying.opened(path, digest_of(path))
+    assert opened.is_unchanged
+    os.truncate(path, 3)
+    assert not opened.is_unchanged
 
 
 async def test_a_sign_on_the_console():
