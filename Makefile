@@ -7,15 +7,16 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup test check bench docs clean
+.PHONY: help demo setup test conformance check bench docs clean
 
 help:
 	@echo "make demo    install what is missing, then show a sandbox at work"
 	@echo "make setup   install what is missing, fetch gVisor, build the base template"
 	@echo "make test    install what is missing, then run the whole test suite"
+	@echo "make conformance  run test suites that others wrote; ARGS=NAME for one"
 	@echo "make check   formatter, linters, types, import contracts, generated code, Go"
 	@echo "make bench   measure against raw runsc; prints JSON"
-	@echo "make docs    write the SDK reference from the docstrings"
+	@echo "make docs    write the SDK reference and the man page from the sources"
 	@echo "make clean   remove the virtual environment and what was built"
 
 demo: setup
@@ -29,6 +30,10 @@ test: $(VENV)/.dev
 	$(BIN)/python tools/build_agent.py
 	$(BIN)/python -m pytest $(ARGS)
 
+conformance: $(VENV)/.dev
+	$(BIN)/python tools/build_agent.py
+	$(BIN)/python tools/conformance.py $(ARGS)
+
 check: $(VENV)/.dev
 	$(BIN)/python tools/check.py
 
@@ -37,6 +42,7 @@ bench: setup
 
 docs: $(VENV)/.runtime
 	$(BIN)/python tools/make_reference.py
+	$(BIN)/python tools/make_man.py
 
 clean:
 	rm -rf $(VENV) build dist src/tupper/guest/bin .mypy_cache .ruff_cache .pytest_cache

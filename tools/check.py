@@ -50,6 +50,7 @@ STEPS: Mapping[str, Step] = {
     ),
     "vet": Step(("go", "vet", "./..."), folder="agent", needs="agent/go.mod"),
     "race": Step(("go", "test", "-race", "./..."), folder="agent", needs="agent/go.mod"),
+    "results": Step((sys.executable, "tools/conformance_page.py", "--check")),
     "docs": Step((sys.executable, "tools/run_snippets.py", "--syntax"), needs="docs"),
 }
 

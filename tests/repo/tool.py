@@ -8,6 +8,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def load_tool(name):
+    if str(ROOT / "tools") not in sys.path:
+        sys.path.append(str(ROOT / "tools"))  # tools import one another by their names
     spec = importlib.util.spec_from_file_location(f"tools_{name}", ROOT / "tools" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module

@@ -43,6 +43,7 @@ class EndReason(StrEnum):
     POWERED_OFF = "powered_off"  # the guest switched itself off, or started itself again
     MACHINE_DIED = "machine_died"  # the kernel or its monitor was ended from outside
     HOST_REBOOTED = "host_rebooted"
+    LEFT_BEHIND = "left_behind"  # this data directory is a copy; the machine is not
 
 
 @dataclass(frozen=True, slots=True)
