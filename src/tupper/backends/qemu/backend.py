@@ -77,11 +77,13 @@ class Qemu(Backend):
         if saved is not None:
             self._match(saved, plan, found, found.artifacts)
         root = await rootimage.image(plan.rootfs, self._home)
-        boots = await asyncio.to_thread(guest_of, found.artifacts, self._home, plan.agent_binary)
+        boots = await asyncio.to_thread(
+            guest_of, found.artifacts, found.accel, self._home, plan.agent_binary
+        )
         cpus = processors(plan.cpus) if saved is None else int(str(saved.data.get("cpus", 1)))
         facts = {
             "qemu": found.program.key,
-            "guest": f"{found.artifacts.kernel.digest} {boots.initramfs.name} {boots.parameters}",
+            "guest": f"{found.artifacts.kernel.digest} {boots.initramfs.name}",
             "root": plan.rootfs.digest,
             "accel": str(found.accel),
             "memory_mib": plan.memory_mib,

@@ -177,7 +177,7 @@ async def try_boot(program: Program, artifacts: Artifacts, accel: Accel) -> Tria
         name = f"probe-{Path(place).name}"
         remains = Remains(Layout(Path(place) / "machine"), name, None)
         try:
-            return await _boot(remains, probe_guest(artifacts), program, accel)
+            return await _boot(remains, probe_guest(artifacts, accel), program, accel)
         except (TupperError, OSError) as error:
             words = remains.last_words()
             return Trial(works=False, reason=f"{error}; {words[-500:]}" if words else str(error))
