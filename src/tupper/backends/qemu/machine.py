@@ -23,6 +23,7 @@ from tupper.core.backend import Machine, MachineRecord, Snapshot, Usage
 from tupper.core.errors import MachineFailed
 from tupper.core.lifecycle import ExitReason
 from tupper.core.liveness import is_alive, wait_end
+from tupper.protocol.connect import as_object
 
 _GONE_S = 10.0
 _FOLLOWS_S = 1.0
@@ -133,8 +134,7 @@ class QemuMachine(Machine):
             disk=Path(disk) if disk else None,
         )
         digests = await saving.save(source, into)
-        saved = data.get("saved")
-        facts: dict[str, object] = dict(saved) if isinstance(saved, dict) else {}
+        facts: dict[str, object] = dict(as_object(data.get("saved")) or {})
         facts["digests"] = digests
         return Snapshot(into, self.record.backend, str(data.get("version", "")), facts)
 

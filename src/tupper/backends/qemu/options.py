@@ -17,7 +17,7 @@ class Accel(StrEnum):
     TCG = "tcg"
 
 
-_SETTINGS = ("accel", "kernel", "modules", "qemu")
+_SETTINGS: tuple[str, ...] = ("accel", "kernel", "modules", "qemu")
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from tupper.core import kernel, log
 from tupper.core.backend import AgentAddress, MachinePlan, MachineRecord, Snapshot
 from tupper.core.cgroup import Cgroup, Limits, find_hierarchy
 from tupper.core.errors import InvalidArgument, MachineFailed, TupperError
+from tupper.protocol.connect import as_object
 
 BACKEND = "qemu"
 _WAITING = "tupper: waiting"
@@ -233,8 +234,8 @@ def _unpack(snapshot: Snapshot, plan: MachinePlan, ram: copying.Opened) -> copyi
     Raises:
         MachineFailed, OutOfDisk: something is missing, damaged, or does not fit.
     """
-    place, digests = snapshot.directory, snapshot.data.get("digests")
-    if not isinstance(digests, dict) or plan.disk_image is None:
+    place, digests = snapshot.directory, as_object(snapshot.data.get("digests"))
+    if digests is None or plan.disk_image is None:
         raise MachineFailed("the saved machine is damaged: it has no digests")
     try:
         state = copying.opened(place / saving.STATE, digests.get(saving.STATE))
