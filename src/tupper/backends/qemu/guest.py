@@ -51,8 +51,7 @@ def command_line(*, tsc_khz: int = 0, machine: str = platform.machine()) -> str:
 
 def render_settings(plan: MachinePlan) -> bytes:
     """What a guest that boots is told: whose it is. Holds the token of its agent."""
-    files = plan.agent_config.get("files") or {}
-    more = cast("Mapping[str, object]", files)
+    more = cast("Mapping[str, object]", plan.agent_config.get("files", {}))
     agent = {**plan.agent_config, "hostname": plan.hostname, "files": {**plan.etc_files, **more}}
     return json.dumps(
         {

@@ -212,7 +212,7 @@ def test_a_damaged_record_is_no_kernel(tmp_path):
 def test_the_configuration(machine):
     config = minimal.configuration(machine)
     lines = [line for line in config.splitlines() if line and not line.startswith("#")]
-    assert all(re.fullmatch(r"CONFIG_[A-Z0-9_]+=(y|\d+)", line) for line in lines)
+    assert all(re.fullmatch(r"CONFIG_[A-Z0-9_]+=(y|[0-9a-fx]+)", line) for line in lines)
     assert len(lines) == len(set(lines))
     assert minimal.key(config, "1") != minimal.key(config, "2") != minimal.key(config + "#", "2")
     assert minimal.unheeded(config, config) == []
