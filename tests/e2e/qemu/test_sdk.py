@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -12,7 +13,6 @@ import pytest
 
 from e2e.cases.waiting import wait_for
 from tupper import CommandExitException, Sandbox, SandboxException
-from tupper.core.liveness import is_alive, start_ticks
 from tupper.core.paths import find_paths
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(300)]
@@ -131,9 +131,10 @@ def test_it_outlives_the_background_process(make):
     sandbox = make()
     handle = sandbox.commands.run("sleep 1000", background=True, timeout=0)
     pid = int((find_paths().runtime / "pid").read_text())
-    ticks = start_ticks(pid)
+    whole = os.pidfd_open(pid)  # its leader is dead before its other threads are
     os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: not is_alive(pid, ticks))
+    assert select.select([whole], [], [], 60)[0]
+    os.close(whole)
     again = Sandbox.connect(sandbox.sandbox_id)
     assert handle.pid in [each.pid for each in again.commands.list()]
     assert again.commands.run("echo fine").stdout == "fine\n"
