@@ -30,6 +30,7 @@ from tupper.core.backend import Capability, Isolation, Probe
 from tupper.core.cgroup import find_hierarchy
 from tupper.core.errors import TupperError
 from tupper.core.paths import make_private
+from tupper.core.userns import find_obstacle
 from tupper.protocol.connect import as_object
 
 _BACKEND = "qemu"
@@ -112,6 +113,9 @@ class Prober:
         package = PACKAGES.get(machine)
         if package is None:
             return _unusable(f"there is no QEMU backend for the processor {machine}")
+        if os.geteuid() != 0 and (missing := await find_obstacle()) is not None:
+            # Its network would be missing, and every sandbox has one.
+            return _unusable(missing.reason, f"run: {missing.remedy}" if missing.remedy else "")
         remedy = f"sudo apt-get install --no-install-recommends {package}"
         path = find(self._settings.qemu)
         if path is None:
