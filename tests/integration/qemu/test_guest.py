@@ -86,6 +86,13 @@ def test_the_network_is_as_the_settings_say(machine):
     assert "10.0.2.15" in machine.read("/proc/net/fib_trie")
 
 
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="only there the clock is measured")
+def test_its_clock_is_precise(machine):
+    """Also on a busy host: otherwise it would step with the timer's ticks."""
+    clocks = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
+    machine.until(lambda: machine.read_short(clocks) == "tsc", "another clock")
+
+
 def test_a_directory_of_the_host(machine):
     (machine.share / "from-host").write_text("to the guest")
     assert machine.read("/data/share/from-host") == "to the guest"
