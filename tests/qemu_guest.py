@@ -59,7 +59,10 @@ class Guest:
             self.machine = await self.backend.start(self.plan)
         else:
             self.machine = await self.backend.restore(self.snapshot, self.plan)
-        assert await agent_answers(self.machine.agent), self.last_words()
+        if not await agent_answers(self.machine.agent):
+            words = self.last_words()
+            await self.machine.stop(grace_s=0)
+            raise AssertionError(words)
         return self
 
     async def __aexit__(self, *_):

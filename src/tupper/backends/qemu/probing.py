@@ -41,6 +41,8 @@ _MEMORY_MIB = 128
 _LIMIT_S = {Accel.KVM: 20.0, Accel.TCG: 60.0}
 # Every start asks all backends: one that hangs must not hold up the others each time.
 _AGAIN_S = 300.0
+# Nor may one that is not there cost each of them a look.
+_LOOK_AGAIN_S = 10.0
 _TIERS = {Accel.KVM: Isolation.HARDWARE_VM, Accel.TCG: Isolation.EMULATED_VM}
 _RELEASE = re.compile(rf"{_SIGN}(\S{{1,64}})")
 
@@ -98,15 +100,18 @@ class Prober:
         self._settings = settings
         self._find_guest = find_guest
         self._found: Found | None = None
+        self._look_at = 0.0
         self._failed: dict[tuple[str, Accel], tuple[float, Trial]] = {}
         self._lock = asyncio.Lock()
 
     async def find(self) -> Found:
         """What works, or why nothing does. Never raises for a poor host."""
         async with self._lock:
-            if self._found is None or not self._found.probe.usable:
-                self._found = await self._look()
-            return self._found
+            found = self._found
+            if found is None or (not found.probe.usable and time.monotonic() > self._look_at):
+                found = self._found = await self._look()
+                self._look_at = time.monotonic() + _LOOK_AGAIN_S
+            return found
 
     async def _look(self) -> Found:
         machine = os.uname().machine
