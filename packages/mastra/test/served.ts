@@ -1,0 +1,47 @@
+/** A `tupper serve` on TCP with a key, in the place of this user's background process. */
+
+import { execFile, spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { promisify } from 'node:util';
+
+export interface Served {
+  url: string;
+  apiKey: string;
+  end(): Promise<void>;
+}
+
+const PROGRAM = 'tupper';
+
+/** Start it and make a key. */
+export async function serve(): Promise<Served> {
+  const server = spawn(PROGRAM, ['serve', '--listen', '127.0.0.1:0'], {
+    stdio: ['ignore', 'ignore', 'pipe'],
+  });
+  try {
+    const url = await listening(server);
+    const made = await promisify(execFile)(PROGRAM, ['key', 'create']);
+    return { url, apiKey: made.stdout.trim(), end: () => ended(server) };
+  } catch (error) {
+    await ended(server);
+    throw error;
+  }
+}
+
+async function listening(server: ChildProcess): Promise<string> {
+  let said = '';
+  for await (const chunk of server.stderr!) {
+    said += String(chunk);
+    const found = /http:\/\/\S+/.exec(said);
+    if (!found) continue;
+    server.stderr!.resume();
+    return found[0];
+  }
+  throw new Error(`tupper serve ended: ${said}`);
+}
+
+async function ended(server: ChildProcess): Promise<void> {
+  if (server.exitCode !== null) return;
+  const gone = once(server, 'exit');
+  server.kill('SIGTERM');
+  await gone;
+}
