@@ -28,6 +28,7 @@ NAMES = {
     "AsyncGit": "Git",
     "AsyncPty": "Pty",
     "AsyncSandbox": "Sandbox",
+    "AsyncSandboxEvents": "SandboxEvents",
     "AsyncSandboxPaginator": "SandboxPaginator",
     "AsyncVolume": "Volume",
     "AsyncSecret": "Secret",

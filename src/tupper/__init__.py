@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from tupper.core.backend import Isolation as Isolation
     from tupper.core.errors import TupperError as TupperError
     from tupper.sdk._async.copies import AsyncSnapshotPaginator as AsyncSnapshotPaginator
+    from tupper.sdk._async.events import AsyncSandboxEvents as AsyncSandboxEvents
     from tupper.sdk._async.files import AsyncFileStreamReader as AsyncFileStreamReader
     from tupper.sdk._async.git import AsyncGit as AsyncGit
     from tupper.sdk._async.paginator import AsyncSandboxPaginator as AsyncSandboxPaginator
@@ -104,6 +105,8 @@ if TYPE_CHECKING:
     from tupper.sdk._shared.errors import VolumeException as VolumeException
     from tupper.sdk._shared.errors import VolumeNotFoundException as VolumeNotFoundException
     from tupper.sdk._shared.errors import VolumePathNotFoundException as VolumePathNotFoundException
+    from tupper.sdk._shared.events import SandboxEvent as SandboxEvent
+    from tupper.sdk._shared.events import SandboxEventType as SandboxEventType
     from tupper.sdk._shared.git import GitBranches as GitBranches
     from tupper.sdk._shared.git import GitFileStatus as GitFileStatus
     from tupper.sdk._shared.git import GitResetMode as GitResetMode
@@ -237,6 +240,7 @@ if TYPE_CHECKING:
     from tupper.sdk._shared.volume import VolumeFileType as VolumeFileType
     from tupper.sdk._shared.volume import VolumeInfo as VolumeInfo
     from tupper.sdk._sync.copies import SnapshotPaginator as SnapshotPaginator
+    from tupper.sdk._sync.events import SandboxEvents as SandboxEvents
     from tupper.sdk._sync.files import FileStreamReader as FileStreamReader
     from tupper.sdk._sync.git import Git as Git
     from tupper.sdk._sync.paginator import SandboxPaginator as SandboxPaginator
@@ -256,6 +260,7 @@ __all__ = [
     "AsyncFileStreamReader",
     "AsyncGit",
     "AsyncSandbox",
+    "AsyncSandboxEvents",
     "AsyncSandboxPaginator",
     "AsyncSecret",
     "AsyncSecretPaginator",
@@ -307,6 +312,9 @@ __all__ = [
     "RateLimitException",
     "ReadyCmd",
     "Sandbox",
+    "SandboxEvent",
+    "SandboxEventType",
+    "SandboxEvents",
     "SandboxException",
     "SandboxInfo",
     "SandboxInfoLifecycle",
@@ -380,6 +388,7 @@ _HOMES = {
     "AsyncFileStreamReader": "tupper.sdk._async.files",
     "AsyncGit": "tupper.sdk._async.git",
     "AsyncSandbox": "tupper.sdk._async.sandbox",
+    "AsyncSandboxEvents": "tupper.sdk._async.events",
     "AsyncSandboxPaginator": "tupper.sdk._async.paginator",
     "AsyncSecret": "tupper.sdk._async.secret",
     "AsyncSecretPaginator": "tupper.sdk._async.secret",
@@ -431,6 +440,9 @@ _HOMES = {
     "RateLimitException": "tupper.sdk._shared.errors",
     "ReadyCmd": "tupper.sdk._shared.ready",
     "Sandbox": "tupper.sdk._sync.sandbox",
+    "SandboxEvent": "tupper.sdk._shared.events",
+    "SandboxEventType": "tupper.sdk._shared.events",
+    "SandboxEvents": "tupper.sdk._sync.events",
     "SandboxException": "tupper.sdk._shared.errors",
     "SandboxInfo": "tupper.sdk._shared.types",
     "SandboxInfoLifecycle": "tupper.sdk._shared.types",

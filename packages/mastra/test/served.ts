@@ -27,16 +27,18 @@ export async function serve(): Promise<Served> {
   }
 }
 
-async function listening(server: ChildProcess): Promise<string> {
+/** Its URL. What it says is read for as long as it lives: it must have somebody to say it to. */
+function listening(server: ChildProcess): Promise<string> {
   let said = '';
-  for await (const chunk of server.stderr!) {
-    said += String(chunk);
-    const found = /http:\/\/\S+/.exec(said);
-    if (!found) continue;
-    server.stderr!.resume();
-    return found[0];
-  }
-  throw new Error(`tupper serve ended: ${said}`);
+  return new Promise((resolve, reject) => {
+    server.stderr!.on('data', chunk => {
+      said += String(chunk);
+      const found = /http:\/\/\S+/.exec(said);
+      if (found) resolve(found[0]);
+    });
+    server.once('error', reject);
+    server.once('exit', () => reject(new Error(`tupper serve ended: ${said}`)));
+  });
 }
 
 async function ended(server: ChildProcess): Promise<void> {

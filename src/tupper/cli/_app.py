@@ -56,6 +56,7 @@ VERBS: Mapping[str, Verb] = {
         ("watch", "watch", "watch", "Print changes below a directory of a sandbox."),
         ("port", "port", "port", "Make a port inside reachable on this host."),
         ("logs", "logs", "logs", "Print a sandbox's log."),
+        ("events", "events", "events", "Print what happens to sandboxes, as it happens."),
         ("stats", "stats", "stats", "Show what sandboxes use."),
         ("timeout", "timeout", "timeout", "Set how long a sandbox may still live."),
         ("pause", "pause", "pause", "Lay sandboxes on disk, with all that runs in them."),

@@ -159,6 +159,11 @@ def on_terminal() -> bool:
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
+def paint(words: str, code: str) -> str:
+    """Words of the result in a colour (SGR code), where colours are wanted."""
+    return _paint(words, code, stream=sys.stdout)
+
+
 def _paint(words: str, code: str, *, stream: object = None) -> str:
     target = sys.stderr if stream is None else stream
     is_tty = getattr(target, "isatty", lambda: False)()

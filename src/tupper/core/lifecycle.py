@@ -41,6 +41,7 @@ class EndReason(StrEnum):
     AGENT_DIED = "agent_died"  # PID 1 inside ended by itself
     MACHINE_DIED = "machine_died"  # the kernel or its monitor was ended from outside
     HOST_REBOOTED = "host_rebooted"
+    LEFT_BEHIND = "left_behind"  # this data directory is a copy; the machine is not
 
 
 @dataclass(frozen=True, slots=True)

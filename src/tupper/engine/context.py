@@ -16,6 +16,7 @@ from tupper.core.sandbox import SandboxRecord
 from tupper.core.settings import Settings
 from tupper.core.snapshot import SnapshotRecord
 from tupper.engine.binaries import Binaries
+from tupper.engine.events import Events
 from tupper.engine.gate import Gate
 from tupper.engine.parts import Parts
 from tupper.engine.sandbox import Sandbox
@@ -39,6 +40,7 @@ class Context:
         gate: keeps images from being removed while a sandbox is on its way to use them.
         trust: the host's added certificate authorities.
         volumes, secrets: what outlives sandboxes.
+        events: tells of what happens to sandboxes.
         boot_id: of the host.
         kept: all snapshots, by id.
         snapshot_uses: how many sandboxes are being started from a snapshot.
@@ -51,6 +53,7 @@ class Context:
     sandboxes: dict[str, Sandbox] = field(default_factory=dict[str, Sandbox])
     gate: Gate = field(default_factory=Gate)
     trust: Trust = field(default_factory=Trust)
+    events: Events = field(default_factory=Events)
     volumes: Volumes = field(init=False)
     secrets: Secrets = field(init=False)
     boot_id: str = field(default_factory=boot_id)

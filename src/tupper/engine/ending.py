@@ -19,6 +19,7 @@ from tupper.core.lifecycle import ExitReason, State
 from tupper.core.log import event, problem
 from tupper.engine.context import Context
 from tupper.engine.creation import remove_tree
+from tupper.engine.events import Kind
 from tupper.engine.sandbox import Sandbox
 from tupper.protocol.fields import Fields
 
@@ -59,6 +60,7 @@ async def _end(context: Context, sandbox: Sandbox, reason: ExitReason) -> None:
     )
     await context.save_end(sandbox.record)
     context.sandboxes.pop(sandbox.id, None)
+    context.events.publish(Kind.ENDED, sandbox.record)
     event("sandbox.ended", sandbox=sandbox.id, reason=reason.reason, detail=reason.detail)
 
 

@@ -35,6 +35,7 @@ from tupper.engine.copies import (
 )
 from tupper.engine.creation import Creation
 from tupper.engine.ending import begin_end
+from tupper.engine.events import Kind
 from tupper.engine.listing import Page, Query, select_page
 from tupper.engine.lives import HEALTH_S, Lives
 from tupper.engine.lookup import find_sandbox
@@ -121,6 +122,7 @@ class Engine(Lives):
         if self._closed:
             return
         self._closed = True
+        self.events.close()
         self._watch.close()
         living = list(context.sandboxes.values())
         for sandbox in living:
@@ -270,6 +272,7 @@ class Engine(Lives):
         finally:
             sandbox.creation = None
         self._watch.begin(sandbox)
+        self.events.publish(Kind.CREATED, sandbox.record)
         if type(making) is Creation:
             keeping = self._warm.keep(self._watch, sandbox, making.request)
             await asyncio.wait({self._context.spawn(keeping, f"warm {sandbox.id}", of=sandbox)})
@@ -312,8 +315,12 @@ class Engine(Lives):
             raise SandboxNotFound(f"sandbox {reference!r} is not running")
         return sandbox
 
-    async def resolve(self, reference: str, owner_key: str) -> str:
-        """The id of an API key's own sandbox, living or ended.
+    async def resolve(self, reference: str, owner_key: str | None) -> str:
+        """The id of a sandbox, living or ended.
+
+        Args:
+            reference: which.
+            owner_key: only one of this API key's own; None for anybody's.
 
         Raises:
             SandboxNotFound: the key has none of that name; somebody else may.

@@ -27,6 +27,8 @@ from tupper.engine.copies import (
     saved_for_forks,
 )
 from tupper.engine.creation import Creation
+from tupper.engine.events import Events
+from tupper.engine.events import Kind as EventKind
 from tupper.engine.request import check_timeout
 from tupper.engine.reservation import check_capacity
 from tupper.engine.restoring import Origin, Resumption
@@ -70,6 +72,11 @@ class Lives(abc.ABC):
 
     @abc.abstractmethod
     async def _run_creation(self, sandbox: Sandbox, making: Creation) -> SandboxRecord: ...
+
+    @property
+    def events(self) -> Events:
+        """What happens to sandboxes."""
+        return self._context.events
 
     @property
     def settings(self) -> Settings:
@@ -164,6 +171,7 @@ class Lives(abc.ABC):
             life_s = sandbox.record.timeout_s if timeout_s is None else timeout_s
             await Resumption(self._context, sandbox, life_s, cold=cold).run()
             self._watch.begin(sandbox)
+            self._context.events.publish(EventKind.RESUMED, sandbox.record)
             await forget_saved(self._context, sandbox)
         return True
 

@@ -1,4 +1,4 @@
-"""Where the data directory lies: a file system of this host, or one of another.
+"""Where the data directory lies: on which file system, and whether it is still the same one.
 
 SQLite's locks and our own are not dependable on network file systems, and a sandbox's disk over
 a network is slow, so those are refused. Source: https://sqlite.org/wal.html, section 1;
@@ -7,7 +7,9 @@ proc_pid_mountinfo(5).
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from tupper.core.errors import StoreError
@@ -57,6 +59,42 @@ def refuse_network(path: Path) -> None:
             f"the data directory {path} is on a network file system ({kind})",
             hint="set TUPPER_HOME to a directory on a local disk",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What tells a data directory from a copy of it.
+
+    One of the two is enough: a directory that was renamed keeps its number, and one that stands
+    where it stood is the same, whatever its file system calls it today (the numbers of some
+    change with every mount). A copy has neither. Source: inode(7); overlayfs, "Inode properties".
+
+    Args:
+        path: absolute, without links.
+        device, inode: of the directory.
+    """
+
+    path: str
+    device: int
+    inode: int
+
+    @classmethod
+    def of(cls, directory: Path) -> Place:
+        """The place of a directory that is there."""
+        real = directory.resolve()
+        status = real.stat()
+        return cls(str(real), status.st_dev, status.st_ino)
+
+    def render(self) -> str:
+        """As text, to be kept in the directory."""
+        return json.dumps([self.path, self.device, self.inode])
+
+    def is_that_of(self, kept: str) -> bool:
+        """Whether a kept text speaks of this place; an older tupper kept none."""
+        if not kept:
+            return True
+        path, device, inode = json.loads(kept)
+        return path == self.path or (device, inode) == (self.device, self.inode)
 
 
 def unescape(text: str) -> str:

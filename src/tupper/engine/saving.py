@@ -33,6 +33,7 @@ from tupper.core.snapshot import Saved
 from tupper.engine.context import Context
 from tupper.engine.creation import etc_files, hostname_of, remove_tree
 from tupper.engine.ending import attachment_from_json, detach, release
+from tupper.engine.events import Kind
 from tupper.engine.record import render_saved
 from tupper.engine.sandbox import OK, UNREACHABLE, Sandbox
 from tupper.engine.together import unless_ended
@@ -99,6 +100,7 @@ async def pause(context: Context, watch: Watch, sandbox: Sandbox, *, memory: boo
         await asyncio.shield(undo_pause(context, watch, sandbox, is_held=is_held))
         raise
     await take_down(context, watch, sandbox)
+    context.events.publish(Kind.PAUSED, sandbox.record)
     took_s = time.monotonic() - began
     event("sandbox.paused", sandbox=sandbox.id, pause_s=took_s, bytes=facts.size_bytes)
 

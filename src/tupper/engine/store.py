@@ -19,19 +19,19 @@ import functools
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ParamSpec, Self, TypeVar
 
 from tupper.core.errors import AlreadyExists, OutOfDisk, StoreError, TupperError
 from tupper.core.ids import new_engine_id
-from tupper.core.lifecycle import State
+from tupper.core.lifecycle import EndReason, State
 from tupper.core.paths import make_private
 from tupper.core.sandbox import SandboxRecord
 from tupper.core.snapshot import SnapshotRecord
-from tupper.engine.place import refuse_network
+from tupper.engine.place import Place, refuse_network
 from tupper.engine.record import parse_record, parse_snapshot, render_record
 
 MIGRATIONS: tuple[str, ...] = (
@@ -176,7 +176,7 @@ class Store:
 
     async def put(self, key: str, value: str) -> None:
         """Set a value of the engine."""
-        await self._call(self._write, "INSERT OR REPLACE INTO engine VALUES (?, ?)", (key, value))
+        await self._call(self._set, key, value)
 
     async def keys(self) -> list[ApiKey]:
         """All API keys."""
@@ -262,7 +262,31 @@ class Store:
             "INSERT OR IGNORE INTO engine VALUES ('id', ?), ('created_at', ?)",
             (new_engine_id(), str(time.time())),
         )
+        self._bind(Place.of(self._directory))
         self.engine_id = self._get("id")
+
+    def _bind(self, place: Place) -> None:
+        """Bind our id to the directory: whoever copies it copies no claim to what runs.
+
+        In one step: a copy that knows its new place, and still what it does not own, would end it.
+        """
+        with self._transaction():
+            if not place.is_that_of(self._get("place")):
+                for record in self._select("state != 'ended'", ()):
+                    self._save(left_behind(record))
+                self._set("id", new_engine_id())
+            self._set("place", place.render())
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Generator[None]:
+        db = self._connection()
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            db.execute("ROLLBACK")
+            raise
+        db.execute("COMMIT")
 
     def _close(self) -> None:
         if self._db is not None:
@@ -295,6 +319,9 @@ class Store:
         row = self._connection().execute(query, (key,)).fetchone()
         return str(row[0]) if row else ""
 
+    def _set(self, key: str, value: str) -> None:
+        self._write("INSERT OR REPLACE INTO engine VALUES (?, ?)", (key, value))
+
     def _kept(self, kind: str) -> list[str]:
         query = "SELECT record FROM kept WHERE kind = ? ORDER BY rowid"
         return [str(row[0]) for row in self._connection().execute(query, (kind,))]
@@ -309,6 +336,20 @@ class Store:
 
     def _write(self, statement: str, values: Sequence[object]) -> int:
         return self._connection().execute(statement, values).rowcount
+
+
+def left_behind(record: SandboxRecord) -> SandboxRecord:
+    """What a sandbox of the original is in a copy: a paused one was copied, a machine was not."""
+    bare = replace(record, machine=None, agent=None, attachment=None)
+    if record.state is State.PAUSED:
+        return bare
+    return replace(
+        bare,
+        state=State.ENDED,
+        ended_at=time.time(),
+        end_reason=EndReason.LEFT_BEHIND,
+        end_detail="it runs where the data directory was copied from",
+    )
 
 
 def _row(record: SandboxRecord) -> tuple[object, ...]:

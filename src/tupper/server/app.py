@@ -16,6 +16,7 @@ from tupper.server import (
     commands,
     docs,
     e2b,
+    events,
     files,
     lifecycle,
     logs,
@@ -50,7 +51,8 @@ def make_app(
         background: whether `tupper serve` may take its place.
     """
     # Ours first: E2B's unsupported routes are greedy.
-    modules = (docs, own, stock, logs, commands, files, lifecycle, templates, volumes, secrets, e2b)
+    ours = (docs, own, events, stock, logs, commands, files)
+    modules = (*ours, lifecycle, templates, volumes, secrets, e2b)
     app = Starlette(
         routes=[route for module in modules for route in module.routes()],
         exception_handlers={HTTPException: _refuse},

@@ -135,6 +135,7 @@ async def _serve(
     finally:
         idler.cancel()
         _remove_facts(paths)
+        engine.events.close()  # whoever listens would hold us
         await listeners.finish(timeout_s=_FINISH_S)
         await activity.finish(timeout_s=0)
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -75,7 +75,7 @@ class AgentDouble:
         else:
             self.reply(writer, 200, {"method": method, "target": target, "headers": headers})
 
-    def reply(self, writer, status, body=None) -> None:
+    def reply(self, writer, status, body=None, *, kind="") -> None:
         text = (
             b""
             if body is None
@@ -83,10 +83,9 @@ class AgentDouble:
             if isinstance(body, str)
             else json.dumps(body).encode()
         )
-        writer.write(
-            f"HTTP/1.1 {status} X\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n".encode()
-            + text
-        )
+        typed = f"Content-Type: {kind}\r\n" if kind else ""
+        head = f"HTTP/1.1 {status} X\r\n{typed}Content-Length: {len(text)}\r\nConnection: close"
+        writer.write(head.encode() + b"\r\n\r\n" + text)
 
 
 async def main() -> None:

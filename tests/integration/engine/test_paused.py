@@ -2,14 +2,18 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
+from integration.engine.host import Host
 from integration.engine.test_real import create, run, until
+from prepared import KEPT, link_home
 from tupper.core.liveness import is_alive
 
 pytestmark = [pytest.mark.root, pytest.mark.gvisor, pytest.mark.timeout(300)]
@@ -250,3 +254,69 @@ def test_a_snapshot_of_another_version_is_refused(host, http):
         again.delete(f"/templates/{name}")
         again.delete(f"/sandboxes/{made['sandboxID']}")
     assert host.leftovers() == []
+
+
+# A data directory that was copied is another engine's.
+
+
+@pytest.fixture
+def copy(host):
+    """The home of another host, not there yet."""
+    home = host.paths.data.with_name("copy")
+    made = Host(home)
+    yield made
+    if made.process is not None:
+        with made.client() as http:
+            for sandbox in http.get("/v2/sandboxes").json():
+                http.delete(f"/sandboxes/{sandbox['sandboxID']}")
+        made.process.terminate()
+        made.process.wait(20)
+    shutil.rmtree(home, ignore_errors=True)
+
+
+def copy_home(source, target):
+    """``cp -a``, but for what is never written to: that is linked, to save the room."""
+    link_home(source, target, without={"base", "code-interpreter"})
+    linked = {name.split("/")[0] for name in KEPT}
+    entries = [str(entry) for entry in source.iterdir() if entry.name not in linked]
+    subprocess.run(["cp", "-a", "-t", str(target), "--", *entries], check=True, timeout=120)
+
+
+def test_the_copy_touches_nothing_of_the_original(host, http, copy):
+    runs, rests = create(http, name="runs"), create(http, name="rests")
+    start(rests, TICKER)
+    until(lambda: len(ticks(rests)) > 2, "ticks")
+    pause(http, rests)
+    first = http.get("/tupper/v1/info").json()["engineId"]
+    host.process.terminate()
+    host.process.wait(20)
+    copy_home(host.paths.data, copy.paths.data)
+    host.start()
+    copy.start()
+
+    with host.client() as here, copy.client() as there:
+        assert here.get("/tupper/v1/info").json()["engineId"] == first
+        second = there.get("/tupper/v1/info").json()["engineId"]
+        assert second != first
+        left = there.get(f"/sandboxes/{runs['sandboxID']}", params={"ended": "true"}).json()
+        assert left["tupper"]["endReason"] == "left_behind"
+        assert run(runs, "echo lives") == "lives\n"
+
+        # What was paused is there twice, and both go on.
+        for client in (here, there):
+            again = resume(client, rests)
+            seen = ticks(again)
+            until(lambda a=again, s=seen: len(ticks(a)) > len(s), "it goes on")
+        own = create(there)
+        assert run(own, "echo own") == "own\n"
+        for sandbox in there.get("/v2/sandboxes").json():
+            assert there.delete(f"/sandboxes/{sandbox['sandboxID']}").status_code == 204
+        assert copy.leftovers() == []
+        assert run(runs, "echo lives") == "lives\n"
+        assert here.get("/sandboxes/rests").json()["state"] == "running"
+
+    # Started again where it is now, it is the same one.
+    copy.kill_9()
+    copy.start()
+    with copy.client() as there:
+        assert there.get("/tupper/v1/info").json()["engineId"] == second

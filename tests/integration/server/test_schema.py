@@ -44,7 +44,7 @@ async def answer_honestly(self, method, target, headers, reader, writer):
         stream = b"".join(render_message({"event": event}) for event in events) + render_end()
         self.reply(writer, 200, stream.decode("latin-1"))
     elif path == "/files" and method == "GET":
-        self.reply(writer, 200, "text")
+        self.reply(writer, 200, "text", kind="application/octet-stream")
     elif path == "/files":
         self.reply(writer, 200, [{"path": "/f", "name": "f", "type": "file"}])
     else:
@@ -82,6 +82,7 @@ async def test_answers_are_as_described(tmp_path, monkeypatch):
         transport = httpx2.AsyncHTTPTransport(uds=str(world.paths.socket))
         async with httpx2.AsyncClient(transport=transport, base_url="http://tupper") as http:
             key = await new_key(http)
+        world.engine.events.close()  # so that a stream of them ends where it begins
         headers = {"X-API-KEY": key}
         async with httpx2.AsyncClient(base_url=world.tcp, headers=headers, timeout=60) as client:
             made = await create(client, timeout=3600, tupper={"name": "there"})

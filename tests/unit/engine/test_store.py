@@ -1,5 +1,6 @@
 import dataclasses
 import os
+import shutil
 import sqlite3
 import stat
 from pathlib import Path
@@ -15,7 +16,7 @@ from tupper.core.sandbox import Ingress, SandboxRecord
 from tupper.core.snapshot import Saved, SnapshotRecord
 from tupper.core.volume import VolumeMount
 from tupper.engine import store as module
-from tupper.engine.place import file_system_of, refuse_network
+from tupper.engine.place import Place, file_system_of, refuse_network
 from tupper.engine.record import parse_record, render_record
 from tupper.engine.store import ApiKey, Store
 
@@ -272,3 +273,69 @@ async def test_damaged_page_is_a_store_error(tmp_path):
     with pytest.raises(StoreError, match="malformed") as caught:
         await look()
     assert "backup" in caught.value.hint
+
+
+# A directory that was copied.
+
+
+async def opened(directory):
+    store = await Store.open(directory)
+    found = store.engine_id, {r.id: r for r in await store.living()}, await store.ended()
+    await store.close()
+    return found
+
+
+async def test_a_copy_is_another_engine_and_owns_only_what_is_paused(tmp_path):
+    original, copy = tmp_path / "a", tmp_path / "b"
+    store = await Store.open(original)
+    first = store.engine_id
+    for number, state in enumerate((State.STARTING, State.RUNNING, State.PAUSED)):
+        sandbox_id = "i" + str(number) * 20
+        record = dataclasses.replace(RECORD, id=sandbox_id, name=str(number), state=state)
+        await store.insert(record)
+    await store.close()
+    shutil.copytree(original, copy)
+
+    second, living, ended = await opened(copy)
+    assert second != first
+    assert {r.end_reason for r in ended} == {EndReason.LEFT_BEHIND}
+    assert {r.id[1] for r in ended} == {"0", "1"}
+    (paused,) = living.values()
+    assert (paused.state, paused.machine, paused.agent, paused.attachment) == (
+        State.PAUSED, None, None, None,
+    )  # fmt: skip
+    assert await opened(copy) == (second, living, ended)
+    same, living, ended = await opened(original)
+    assert (same, len(living), ended) == (first, 3, [])
+
+
+async def test_a_directory_that_was_moved_is_the_same_engine(tmp_path):
+    before = await opened(tmp_path / "a")
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert await opened(tmp_path / "b") == before
+    assert await opened(tmp_path / "b") == before
+
+
+async def test_a_copy_that_is_cut_off_while_it_lets_go_does_it_again(tmp_path, monkeypatch):
+    store = await Store.open(tmp_path / "a")
+    first = store.engine_id
+    await store.insert(RECORD)
+    await store.close()
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "new_engine_id", lambda: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            await Store.open(tmp_path / "b")
+    second, living, ended = await opened(tmp_path / "b")
+    assert (second != first, len(living), len(ended)) == (True, 0, 1)
+
+
+def test_a_place_is_the_same_by_its_path_or_by_its_number(tmp_path):
+    here = Place.of(tmp_path)
+    moved = dataclasses.replace(here, path="/elsewhere")
+    mounted_again = dataclasses.replace(here, device=here.device + 1)
+    copied = dataclasses.replace(moved, inode=here.inode + 1)
+    assert here.is_that_of("")
+    assert [p.is_that_of(here.render()) for p in (here, moved, mounted_again, copied)] == [
+        True, True, True, False,
+    ]  # fmt: skip

@@ -17,6 +17,7 @@ from tupper.sdk._async.agent import Agent
 from tupper.sdk._async.code import CodeRunner
 from tupper.sdk._async.control import Control, decode, sandbox_path
 from tupper.sdk._async.copies import AsyncSnapshotPaginator
+from tupper.sdk._async.events import AsyncSandboxEvents
 from tupper.sdk._async.git import AsyncGit
 from tupper.sdk._async.paginator import AsyncSandboxPaginator
 from tupper.sdk._faces_async import AsyncCommands, AsyncFilesystem, AsyncPty
@@ -33,6 +34,7 @@ from tupper.sdk._shared.create import (
     render_network_change,
 )
 from tupper.sdk._shared.endpoint import current_config, find_target
+from tupper.sdk._shared.events import SandboxEventType, render_wish
 from tupper.sdk._shared.info import Grant, parse_grant, parse_metrics
 from tupper.sdk._shared.link import LinkError, Trouble
 from tupper.sdk._shared.signature import get_signature, render_link
@@ -367,6 +369,29 @@ class AsyncSandbox(CodeRunner):
     ) -> AsyncSandboxPaginator:
         """The sandboxes, page by page. See :class:`AsyncSandboxPaginator`."""
         return AsyncSandboxPaginator(query, limit, next_token, order, **opts)
+
+    @classmethod
+    async def events(
+        cls,
+        sandbox_id: str | None = None,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        types: Sequence[SandboxEventType | str] | None = None,
+        **opts: Unpack[ApiParams],
+    ) -> AsyncSandboxEvents:
+        """Follow what happens to sandboxes from now on: created, paused, resumed, ended and why.
+
+        Args:
+            sandbox_id: only to this one, by id, name or a unique beginning of the id.
+            metadata: only to sandboxes that have all of these pairs.
+            types: only these; all if not given.
+            opts: how to reach the server.
+
+        Errors:
+            SandboxNotFoundException: there is no such sandbox.
+        """
+        query = render_wish(sandbox_id, metadata, types)
+        return await AsyncSandboxEvents(Control(find_target(opts)), query).open()
 
     @property
     def sandbox_id(self) -> str:

@@ -55,7 +55,12 @@ class Grant:
     plain_ports: bool = True
 
 
-def _fields(value: object, what: str) -> envd.Fields:
+def read_fields(value: object, what: str) -> envd.Fields:
+    """The fields of an object of the server's.
+
+    Errors:
+        ProtocolException: it is none.
+    """
     try:
         return envd.Fields(value, what)
     except GuestMisbehaved as error:
@@ -64,7 +69,7 @@ def _fields(value: object, what: str) -> envd.Fields:
 
 def parse_grant(value: object) -> Grant:
     """The answer of create and connect."""
-    fields = _fields(value, "sandbox")
+    fields = read_fields(value, "sandbox")
     ours = envd.Fields(fields.get("tupper") or {}, "sandbox: tupper")
     agent = envd.Fields(ours.get("agent") or {}, "sandbox: agent")
     sandbox_id = fields.text("sandboxID")
@@ -87,7 +92,7 @@ def _parse_ports(ours: envd.Fields) -> dict[int, str]:
 
 def parse_info(value: object) -> SandboxInfo:
     """One sandbox of get and list."""
-    fields = _fields(value, "sandbox")
+    fields = read_fields(value, "sandbox")
     ours = envd.Fields(fields.get("tupper") or {}, "sandbox: tupper")
     end = fields.optional_text("endAt")
     return SandboxInfo(
@@ -145,7 +150,7 @@ def _parse_lifecycle(value: object) -> SandboxInfoLifecycle | None:
 
 def parse_snapshot(value: object) -> SnapshotInfo:
     """The answer of create_snapshot."""
-    fields = _fields(value, "snapshot")
+    fields = read_fields(value, "snapshot")
     return SnapshotInfo(fields.text("snapshotID"), list(fields.texts("names")))
 
 
@@ -171,7 +176,7 @@ def parse_metrics(value: object) -> list[SandboxMetrics]:
 
 
 def _parse_sample(value: object) -> SandboxMetrics:
-    fields = _fields(value, "metrics")
+    fields = read_fields(value, "metrics")
     return SandboxMetrics(
         cpu_count=fields.integer("cpuCount"),
         cpu_used_pct=fields.number("cpuUsedPct"),
@@ -184,17 +189,21 @@ def _parse_sample(value: object) -> SandboxMetrics:
     )
 
 
-def render_query(query: SandboxQuery | None, order: str | None) -> dict[str, str]:
-    """The parameters of list. Metadata is encoded once per pair and once as a whole.
+def render_metadata(metadata: Mapping[str, str]) -> str:
+    """A filter by metadata: encoded once per pair and once as a whole.
 
     Source: wire specification 4.6.
     """
+    quote = urllib.parse.quote
+    return urllib.parse.urlencode({quote(key): quote(value) for key, value in metadata.items()})
+
+
+def render_query(query: SandboxQuery | None, order: str | None) -> dict[str, str]:
+    """The parameters of list."""
     params: dict[str, str] = {}
     if query is not None:
         if query.metadata:
-            quote = urllib.parse.quote
-            pairs = {quote(key): quote(value) for key, value in query.metadata.items()}
-            params["metadata"] = urllib.parse.urlencode(pairs)
+            params["metadata"] = render_metadata(query.metadata)
         if query.state:
             params["state"] = ",".join(SandboxState(state).value for state in query.state)
         if query.started_after is not None:
@@ -255,7 +264,7 @@ def parse_write(value: object) -> WriteInfo:
     items = as_list(value)
     if not items:
         raise ProtocolException("the answer to an upload names no file")
-    fields = _fields(items[0], "written file")
+    fields = read_fields(items[0], "written file")
     kind = fields.text("type")
     return WriteInfo(
         name=fields.text("name"),

@@ -27,6 +27,7 @@ from tupper.sdk._shared.create import (
     render_network_change,
 )
 from tupper.sdk._shared.endpoint import current_config, find_target
+from tupper.sdk._shared.events import SandboxEventType, render_wish
 from tupper.sdk._shared.info import Grant, parse_grant, parse_metrics
 from tupper.sdk._shared.link import LinkError, Trouble
 from tupper.sdk._shared.signature import get_signature, render_link
@@ -50,6 +51,7 @@ from tupper.sdk._sync.agent import Agent
 from tupper.sdk._sync.code import CodeRunner
 from tupper.sdk._sync.control import Control, decode, sandbox_path
 from tupper.sdk._sync.copies import SnapshotPaginator
+from tupper.sdk._sync.events import SandboxEvents
 from tupper.sdk._sync.git import Git
 from tupper.sdk._sync.paginator import SandboxPaginator
 
@@ -364,6 +366,29 @@ class Sandbox(CodeRunner):
     ) -> SandboxPaginator:
         """The sandboxes, page by page. See :class:`SandboxPaginator`."""
         return SandboxPaginator(query, limit, next_token, order, **opts)
+
+    @classmethod
+    def events(
+        cls,
+        sandbox_id: str | None = None,
+        *,
+        metadata: Mapping[str, str] | None = None,
+        types: Sequence[SandboxEventType | str] | None = None,
+        **opts: Unpack[ApiParams],
+    ) -> SandboxEvents:
+        """Follow what happens to sandboxes from now on: created, paused, resumed, ended and why.
+
+        Args:
+            sandbox_id: only to this one, by id, name or a unique beginning of the id.
+            metadata: only to sandboxes that have all of these pairs.
+            types: only these; all if not given.
+            opts: how to reach the server.
+
+        Errors:
+            SandboxNotFoundException: there is no such sandbox.
+        """
+        query = render_wish(sandbox_id, metadata, types)
+        return SandboxEvents(Control(find_target(opts)), query).open()
 
     @property
     def sandbox_id(self) -> str:

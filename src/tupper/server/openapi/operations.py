@@ -150,6 +150,18 @@ OPERATIONS: tuple[Operation, ...] = (
         {200: Reply(ref("Address"))}, ("Publish",),
     ),
     Operation(
+        "get", f"{_OWN}/events", "Looking",
+        "What happens to sandboxes from now on, as server-sent events that do not end by "
+        "themselves: `created`, `paused`, `resumed`, `ended`; `lost` where some are missing. "
+        "`Last-Event-ID` goes on where an earlier stream broke.",
+        {200: Reply(TEXT, EVENTS)},
+        query=(
+            Query("sandbox", TEXT, "only of this one"),
+            _METADATA,
+            Query("type", TEXT, "only these, joined with commas"),
+        ),
+    ),
+    Operation(
         "post", "/sandboxes/{id}/commands", "Commands and files",
         "Run a command; the whole result, or server-sent events where they are accepted.",
         {200: Reply(ref("Result"), also=EVENTS), 202: Reply(ref("Begun"))}, ("Command",),
