@@ -68,6 +68,7 @@ VERBS: Mapping[str, Verb] = {
         ("template", "template", "template", "Build, list and remove templates."),
         ("volume", "volume", "volume", "Make, list and remove volumes."),
         ("serve", "serve", "serve", "Serve the API in the foreground, also over TCP."),
+        ("mcp", "mcp", "mcp", "Serve sandboxes to a model over the Model Context Protocol."),
         ("key", "key", "key", "Make, list and remove API keys for clients over TCP."),
         ("config", "config", "config", "Show the configuration and where it comes from."),
         ("sandbox", "sandbox", "sandbox", "The verbs on sandboxes, as a group."),
