@@ -16,7 +16,7 @@ help:
 	@echo "make conformance  run test suites that others wrote; ARGS=NAME for one"
 	@echo "make check   formatter, linters, types, import contracts, generated code, Go"
 	@echo "make bench   measure against raw runsc; prints JSON"
-	@echo "make docs    write the SDK reference from the docstrings"
+	@echo "make docs    write the SDK reference and the man page from the sources"
 	@echo "make clean   remove the virtual environment and what was built"
 
 demo: setup
@@ -42,6 +42,7 @@ bench: setup
 
 docs: $(VENV)/.runtime
 	$(BIN)/python tools/make_reference.py
+	$(BIN)/python tools/make_man.py
 
 clean:
 	rm -rf $(VENV) build dist src/tupper/guest/bin .mypy_cache .ruff_cache .pytest_cache

@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"tupper.dev/agent/internal/boot"
 	"tupper.dev/agent/internal/server"
 	"tupper.dev/agent/internal/settings"
 	"tupper.dev/agent/internal/sudo"
@@ -33,13 +34,20 @@ func main() {
 	if filepath.Base(os.Args[0]) == "sudo" {
 		os.Exit(sudo.Main(os.Args[1:]))
 	}
+	if os.Getpid() == 1 && os.Args[0] == "/init" {
+		machine()
+	}
 	if len(os.Args) < 2 {
-		fatal(errors.New("usage: tupper-agent serve [--config PATH] | version"))
+		fatal(errors.New("usage: tupper-agent serve [--config PATH] | relay --channel PATH --listen PATH | version"))
 	}
 	var err error
 	switch os.Args[1] {
 	case "serve":
 		err = serve(os.Args[2:])
+	case "relay":
+		err = carry(os.Args[2:])
+	case "tsc":
+		err = printTSC()
 	case "sudo":
 		os.Exit(sudo.Main(os.Args[2:]))
 	case "hostname": // run by the host with the privilege that the agent lacks
@@ -51,26 +59,15 @@ func main() {
 		if len(os.Args) != 3 {
 			fatal(errors.New("usage: tupper-agent boot-id UUID"))
 		}
-		err = showBootID(os.Args[2])
+		err = boot.ShowBootID(os.Args[2])
 	case "version":
 		fmt.Println(server.Version)
 	default:
-		err = fmt.Errorf("unknown verb %q: want serve or version", os.Args[1])
+		err = fmt.Errorf("unknown verb %q: want serve, relay, tsc or version", os.Args[1])
 	}
 	if err != nil {
 		fatal(err)
 	}
-}
-
-// showBootID makes the guest see another boot: with all its processes gone, what
-// they have left in files must be known to be stale.
-func showBootID(id string) error {
-	const shown, kept = "/proc/sys/kernel/random/boot_id", "/.tupper/boot-id"
-	_ = syscall.Unmount(shown, 0) // of an earlier one
-	if err := os.WriteFile(kept, []byte(id+"\n"), 0o444); err != nil {
-		return err
-	}
-	return syscall.Mount(kept, shown, "", syscall.MS_BIND, "")
 }
 
 func fatal(err error) {
@@ -88,11 +85,22 @@ func serve(args []string) error {
 	if err != nil {
 		return err
 	}
-	syscall.Umask(0o022)
-	// First of all, so that the host takes the socket while the rest is made.
-	opened, err := server.Open(config.Listen)
+	_, err = answer(config, func(*server.Server) {})
 	if err != nil {
 		return err
+	}
+	leave(config)
+	return nil
+}
+
+// answer serves until the end of the sandbox, and says why it came. It shows
+// the server before that begins.
+func answer(config *settings.Config, show func(*server.Server)) (string, error) {
+	syscall.Umask(0o022)
+	// First of all, so that the host takes the socket while the rest is made.
+	opened, err := server.Open(config)
+	if err != nil {
+		return "", err
 	}
 	// Each goroutine that another CPU picks up costs wake-ups, and under gVisor's
 	// ptrace platform these are a tenth of a short command's time.
@@ -116,6 +124,7 @@ func serve(args []string) error {
 		ring.Printf("limits.pids_unenforced hint=%q", "give the agent CAP_SYS_RESOURCE; its children do not get it")
 	}
 	s := server.New(config, reaper, shield, ring)
+	show(s)
 	releases := make(chan os.Signal, 1)
 	signal.Notify(releases, syscall.SIGUSR1)
 	go func() { // ends with the process
@@ -123,9 +132,7 @@ func serve(args []string) error {
 			s.Release()
 		}
 	}()
-	s.Run(ctx, opened)
-	leave(config)
-	return nil
+	return s.Run(ctx, opened), nil
 }
 
 // sealDescriptors keeps whatever the agent was started with from its children.

@@ -165,12 +165,17 @@ func (s *Server) release(w httpd.ResponseWriter, _ *httpd.Request) {
 }
 
 // Release ends a hold, if there is one.
-func (s *Server) Release() {
+func (s *Server) Release() { s.releaseFor("release") }
+
+// Restart ends a hold, and with it everything else that runs.
+func (s *Server) Restart() { s.releaseFor(rebootFile) }
+
+func (s *Server) releaseFor(why string) {
 	s.mu.Lock()
 	l := s.held
 	s.mu.Unlock()
 	if l != nil {
-		s.endHold(l, "release")
+		s.endHold(l, why)
 	}
 }
 

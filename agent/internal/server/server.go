@@ -179,8 +179,8 @@ func (s *Server) furnish() {
 }
 
 // Run answers until ctx ends or a shutdown is asked for, then ends the sandbox
-// in order. It takes over what Open has opened.
-func (s *Server) Run(ctx context.Context, opened []net.Listener) {
+// in order. It takes over what Open has opened, and returns what the end was for.
+func (s *Server) Run(ctx context.Context, opened []net.Listener) string {
 	s.serveAll(opened)
 	work, cancel := context.WithCancel(context.Background())
 	var helpers sync.WaitGroup
@@ -208,16 +208,24 @@ func (s *Server) Run(ctx context.Context, opened []net.Listener) {
 	s.wind(request)
 	cancel()
 	helpers.Wait()
+	return request.why
 }
 
 // Open opens all addresses. Clients can connect from then on, and wait for the
 // first answer until Run.
-func Open(addresses []string) ([]net.Listener, error) {
-	if len(addresses) == 0 {
+func Open(c *settings.Config) ([]net.Listener, error) {
+	if len(c.Listen) == 0 && c.Channel == nil {
 		return nil, errors.New("the configuration names no address to listen on")
 	}
 	var opened []net.Listener
-	for _, address := range addresses {
+	if c.Channel != nil {
+		l, err := c.Channel.Listen()
+		if err != nil {
+			return nil, err
+		}
+		opened = append(opened, l)
+	}
+	for _, address := range c.Listen {
 		l, err := listen(address)
 		if err != nil {
 			closeAll(opened)
@@ -229,7 +237,7 @@ func Open(addresses []string) ([]net.Listener, error) {
 }
 
 func (s *Server) listenAll() error {
-	opened, err := Open(s.config.Listen)
+	opened, err := Open(s.config)
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,7 @@ func begin(t *testing.T, change func(*settings.Config)) *agent {
 	}
 	s := New(config, reaper(), nil, &Ring{})
 	ctx, cancel := context.WithCancel(context.Background())
-	opened, err := Open(config.Listen)
+	opened, err := Open(config)
 	if err != nil {
 		t.Fatal(err)
 	}

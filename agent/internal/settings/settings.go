@@ -7,6 +7,7 @@ import (
 	"crypto/subtle"
 	"encoding/json"
 	"maps"
+	"net"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -59,6 +60,9 @@ type Config struct {
 	Files          map[string]string `json:"files"`    // guest path → text, written at start
 	Init           bool              `json:"init"`
 	OnExit         string            `json:"onExit"` // "exit" (default), "poweroff", "reboot"
+
+	// Channel is one more way to listen, of a machine that has its own.
+	Channel interface{ Listen() (net.Listener, error) } `json:"-"`
 }
 
 // Settings is the live state. The zero value is not usable; call New.

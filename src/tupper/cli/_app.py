@@ -17,11 +17,14 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from tupper.cli import _output
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 TUPPER_FAILED = 125
 DEADLINE = 124
@@ -58,6 +61,7 @@ VERBS: Mapping[str, Verb] = {
         ("logs", "logs", "logs", "Print a sandbox's log."),
         ("events", "events", "events", "Print what happens to sandboxes, as it happens."),
         ("stats", "stats", "stats", "Show what sandboxes use."),
+        ("top", "top", "top", "Show what runs and what it uses, live."),
         ("timeout", "timeout", "timeout", "Set how long a sandbox may still live."),
         ("pause", "pause", "pause", "Lay sandboxes on disk, with all that runs in them."),
         ("resume", "pause", "resume", "Let paused sandboxes go on where they were."),
@@ -71,6 +75,7 @@ VERBS: Mapping[str, Verb] = {
         ("mcp", "mcp", "mcp", "Serve sandboxes to a model over the Model Context Protocol."),
         ("key", "key", "key", "Make, list and remove API keys for clients over TCP."),
         ("config", "config", "config", "Show the configuration and where it comes from."),
+        ("completion", "completion", "completion", "Print the completion for a shell."),
         ("sandbox", "sandbox", "sandbox", "The verbs on sandboxes, as a group."),
     )
 }
@@ -119,6 +124,18 @@ class LazyGroup(click.Group):
             _output.error(f"no command {args[0]!r}", hint=hint)
             ctx.exit(2)
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names with summaries, without importing anything."""
+        if incomplete.startswith("-"):
+            return click.Command.shell_complete(self, ctx, incomplete)
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - rarely needed
+
+        return [
+            CompletionItem(name, help=verb.summary)
+            for name, verb in self.verbs.items()
+            if name.startswith(incomplete)
+        ]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Names and summaries, without importing anything."""

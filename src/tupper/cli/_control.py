@@ -6,7 +6,7 @@ Source: ``docs/design/interfaces.md``, "Our own routes".
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 from urllib.parse import quote
@@ -15,6 +15,7 @@ from tupper import (
     NotFoundException,
     SandboxException,
     SandboxInfo,
+    SandboxMetrics,
     SandboxNotFoundException,
     TimeoutException,
 )
@@ -23,6 +24,7 @@ from tupper.protocol.connect import as_object
 from tupper.sdk import _daemon
 from tupper.sdk._shared.endpoint import find_target
 from tupper.sdk._shared.errors import from_control
+from tupper.sdk._shared.info import parse_metrics
 from tupper.sdk._shared.link import Ask, LinkError, Trouble
 from tupper.sdk._sync.control import Control, decode
 
@@ -30,6 +32,7 @@ _ROOT = "/tupper/v1"
 # A pull or a build may say nothing for long; it ends when the background process says so.
 _SILENCE_S = 900.0
 _CALL_S = 300.0
+_METRICS_AT_ONCE = 100
 
 
 def _open() -> Control:
@@ -123,6 +126,17 @@ def list_snapshots(sandbox: str | None) -> list[dict[str, object]]:
         token = answer.headers.get("x-next-token") or ""
         if not token:
             return found
+
+
+def metrics_of(sandboxes: Sequence[str]) -> dict[str, SandboxMetrics]:
+    """What sandboxes use now; those that have ended are left out."""
+    control, found = _open(), dict[str, SandboxMetrics]()
+    for start in range(0, len(sandboxes), _METRICS_AT_ONCE):
+        names = ",".join(sandboxes[start : start + _METRICS_AT_ONCE])
+        answer = decode(control.call("GET", "/sandboxes/metrics", query={"sandbox_ids": names}))
+        samples = as_object((as_object(answer) or {}).get("sandboxes")) or {}
+        found |= {name: parse_metrics([sample])[0] for name, sample in samples.items()}
+    return found
 
 
 def info_of(sandbox: str) -> SandboxInfo:

@@ -8,11 +8,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import click
 
 from tupper import Mount
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -46,6 +49,27 @@ class Span(click.ParamType[float]):
             forms = "90, 90s, 5m, 2h or 1d" + (", or never" if self.may_be_never else "")
             self.fail(f"{value!r} is not a length of time; write {forms}", param, ctx)
         return float(match[1]) * _UNITS_S[match[2]]
+
+
+class SandboxName(click.ParamType[str]):
+    """An id, the unique beginning of one, or a name. A shell completes those that are there."""
+
+    name = "sandbox"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Names and ids that begin like this."""
+        del ctx, param
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - rarely needed
+
+        from tupper.cli._sandboxes import words_for_completion  # noqa: PLC0415 - likewise
+
+        known = words_for_completion().items()
+        return [CompletionItem(word, help=of) for word, of in known if word.startswith(incomplete)]
+
+
+SANDBOX = SandboxName()
 
 
 class Pair(click.ParamType[tuple[str, str]]):

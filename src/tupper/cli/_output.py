@@ -10,14 +10,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
 _BAR_WIDTH = 24
+_SGR = re.compile("(\x1b\\[[0-9;]*m)")
 _SHOW_AFTER_S = 1.0
 _REDRAW_S = 0.1
 
@@ -92,6 +95,12 @@ def _jsonable(value: object) -> object:
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Aligned columns under a heading; numbers to the right."""
+    for line in render_table(columns, rows):
+        result(line)
+
+
+def render_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    """The lines of :func:`table`."""
     cells = [[safe(str(cell)) for cell in row] for row in rows]
     widths = [max([len(c), *(len(row[i]) for row in cells)]) for i, c in enumerate(columns)]
     right = [
@@ -106,9 +115,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         ]
         return "  ".join(parts).rstrip()
 
-    result(_paint(line(columns), "1", stream=sys.stdout))
-    for row in cells:
-        result(line(row))
+    return [_paint(line(columns), "1", stream=sys.stdout), *map(line, cells)]
 
 
 def pairs(values: Mapping[str, object]) -> None:
@@ -157,6 +164,41 @@ def since(moment: datetime | None) -> timedelta | None:
 def on_terminal() -> bool:
     """Whether a person sees standard error."""
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def result_is_seen() -> bool:
+    """Whether a person sees standard output."""
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+@contextlib.contextmanager
+def screen() -> Generator[Callable[[Sequence[str]], None]]:
+    """The whole terminal, for something that is drawn again and again; given back at the end.
+
+    Source: xterm's control sequences: 1049 is the alternate screen, 25 the cursor.
+    """
+
+    def draw(lines: Sequence[str]) -> None:
+        width, height = shutil.get_terminal_size()
+        shown = [f"{clip(line, width)}\x1b[K" for line in lines[: height - 1]]
+        text("\x1b[H" + "\n".join(shown) + "\x1b[J")
+
+    text("\x1b[?1049h\x1b[?25l")
+    try:
+        yield draw
+    finally:
+        text("\x1b[?25h\x1b[?1049l")
+
+
+def clip(line: str, width: int) -> str:
+    """As much of a line as there is room for; colours take none."""
+    room, out = width, ""
+    for part in _SGR.split(line):
+        if not _SGR.fullmatch(part):
+            part = part[:room]  # noqa: PLW2901
+            room -= len(part)
+        out += part
+    return out
 
 
 def paint(words: str, code: str) -> str:
@@ -236,3 +278,23 @@ def progress(*, quiet: bool = False) -> Generator[Progress]:
         yield bar
     finally:
         bar.clear()
+
+
+@contextlib.contextmanager
+def waiting(message: str, *, quiet: bool = False) -> Generator[None]:
+    """Say what is waited for, and for how long already, where nothing tells how far it is."""
+    over = threading.Event()
+
+    def tell(bar: Progress) -> None:
+        began = time.monotonic()
+        while not over.wait(_REDRAW_S * 5):
+            bar(f"{message}  {span(time.monotonic() - began)}" if on_terminal() else message)
+
+    with progress(quiet=quiet) as bar:
+        thread = threading.Thread(target=tell, args=(bar,), name="tupper-waiting", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()

@@ -16,13 +16,16 @@ from tupper import (
     SandboxNotFoundException,
     SandboxQuery,
     SandboxState,
+    TupperError,
 )
 from tupper.cli import _output
+from tupper.sdk import _daemon
 from tupper.sdk._shared.create import DEFAULT_TEMPLATE, Creation
-from tupper.sdk._shared.endpoint import current_config
+from tupper.sdk._shared.endpoint import current_config, find_target
 
 # Connecting extends a life that would end sooner than this, so that looking does not.
 _NO_EXTENSION_S = 1
+_COMPLETION_S = 2.0
 
 
 def attach(sandbox: str) -> Sandbox:
@@ -124,6 +127,22 @@ def _all(query: SandboxQuery) -> list[SandboxInfo]:
     while pages.has_next:
         found += pages.next_items()
     return found
+
+
+def words_for_completion() -> dict[str, str]:
+    """Names and ids of what is there → what a shell may say about them; starts nothing."""
+    target = find_target({"request_timeout": _COMPLETION_S, "retries": 0})
+    if target.is_own_process and not _daemon.answers(target.paths):
+        return {}
+    try:
+        pages = Sandbox.list(request_timeout=_COMPLETION_S, retries=0)
+        infos = pages.next_items()
+    except TupperError:
+        return {}
+    names = {info.name: info.sandbox_id for info in infos if info.name not in {None, ""}}
+    ids = {info.sandbox_id: f"{info.template_id}, {info.state.value}" for info in infos}
+    templates = {info.template_id for info in infos}
+    return {str(name): of for name, of in names.items() if name not in templates} | ids
 
 
 def info_of(sandbox: str) -> SandboxInfo:

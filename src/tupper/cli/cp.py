@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import click
 
@@ -14,6 +16,7 @@ from tupper import FileType, NotFoundException
 from tupper.cli import _output
 from tupper.cli._sandboxes import attach
 
+_PIECE = 256 * 1024
 _INSIDE = re.compile(r"(?P<sandbox>[A-Za-z0-9][A-Za-z0-9_.-]*):(?P<path>.*)", re.DOTALL)
 
 
@@ -79,10 +82,12 @@ def _upload(source: Path, target: Place, *, recursive: bool, user: str | None) -
     if source.is_dir():
         if not recursive:
             raise click.UsageError(f"{source} is a directory; copy it with -r")
-        box.files.upload(source, path, user=user)
+        with _output.waiting(f"copying {source}"):
+            box.files.upload(source, path, user=user)
         return
-    with source.open("rb") as file:
-        box.files.write(path, file, user=user)
+    with source.open("rb") as file, _output.progress() as bar:
+        total = source.stat().st_size if source.is_file() else 0
+        box.files.write(path, counted(file, bar, source.name, total), user=user)
 
 
 def _download(source: Place, target: str, *, recursive: bool, user: str | None) -> None:
@@ -97,18 +102,38 @@ def _download(source: Place, target: str, *, recursive: bool, user: str | None) 
     if _is_directory_inside(source, user):
         if not recursive:
             raise click.UsageError(f"{source.path} is a directory; copy it with -r")
-        box.files.download(source.path, place, user=user)
+        with _output.waiting(f"copying {source.path}"):
+            box.files.download(source.path, place, user=user)
         return
     partial = place.with_name(f".{place.name}.tupper-{os.getpid()}")
     try:
-        with partial.open("wb") as file:
+        size = box.files.get_info(source.path, user=user).size
+        done = 0
+        with partial.open("wb") as file, _output.progress() as bar:
             for chunk in box.files.read(source.path, format="stream", user=user):
-                file.write(chunk)
+                done += file.write(chunk)
+                bar(source.last, done, size)
         partial.replace(place)
     except OSError as error:
         raise click.ClickException(f"cannot write {place}: {error.strerror or error}") from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+def counted(file: BinaryIO, bar: _output.Progress, name: str, total_bytes: int) -> Iterator[bytes]:
+    """The pieces of a file, while a bar shows how many have gone.
+
+    Args:
+        file: to be read.
+        bar: is told.
+        name: of what is copied.
+        total_bytes: how much there is; 0 if nobody knows.
+    """
+    done = 0
+    while piece := file.read(_PIECE):
+        yield piece
+        done += len(piece)
+        bar(name, done, total_bytes)
 
 
 def safe_name(source: Place) -> str:

@@ -8,7 +8,7 @@ import click
 
 from tupper import Sandbox, SandboxEvent, SandboxEventType
 from tupper.cli import _output
-from tupper.cli._options import Pair, json_option
+from tupper.cli._options import SANDBOX, Pair, json_option
 
 _COLOURS = {
     SandboxEventType.CREATED: "32",
@@ -37,7 +37,7 @@ _COLOURS = {
     help="Only these; repeatable.",
 )
 @click.option("-n", "--count", type=click.IntRange(1), metavar="N", help="Leave after N events.")
-@click.argument("sandbox", required=False)
+@click.argument("sandbox", type=SANDBOX, required=False)
 @json_option
 def events(
     *,

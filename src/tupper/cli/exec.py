@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from tupper.cli import _output
-from tupper.cli._options import Pair, Span
+from tupper.cli._options import SANDBOX, Pair, Span
 from tupper.cli._process import run_inside, start_inside
 
 
@@ -19,7 +19,7 @@ from tupper.cli._process import run_inside, start_inside
     "-e", "--env", "envs", type=Pair(), multiple=True, metavar="KEY=VALUE", help="Repeatable."
 )
 @click.option("--timeout", type=Span(), metavar="TIME", help="End the command after so long.")
-@click.argument("sandbox")
+@click.argument("sandbox", type=SANDBOX)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def exec_command(
     *,

@@ -8,12 +8,12 @@ import click
 
 from tupper import Sandbox
 from tupper.cli import _output
-from tupper.cli._options import Span, listing_options
+from tupper.cli._options import SANDBOX, Span, listing_options
 from tupper.cli._sandboxes import info_as_json
 
 
 @click.command()
-@click.argument("sandbox")
+@click.argument("sandbox", type=SANDBOX)
 @click.option("-n", "--count", type=click.IntRange(1, 100), default=1, help="How many [1].")
 @click.option("--timeout", type=Span(), metavar="TIME", help="Their whole life [5m].")
 @listing_options
@@ -22,9 +22,9 @@ def fork(*, sandbox: str, count: int, timeout: float | None, as_json: bool, quie
 
     Exits with 1 if one of them could not be started.
     """
-    del quiet
     life_s = None if timeout is None else math.ceil(timeout)
-    made = Sandbox.fork(sandbox, timeout=life_s, count=count)
+    with _output.waiting(f"copying {sandbox}", quiet=quiet):
+        made = Sandbox.fork(sandbox, timeout=life_s, count=count)
     started = [one for one in made if isinstance(one, Sandbox)]
     for one in made:
         if isinstance(one, Exception):

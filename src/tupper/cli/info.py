@@ -6,12 +6,12 @@ import click
 
 from tupper import SandboxInfo, SandboxState
 from tupper.cli import _output
-from tupper.cli._options import json_option
+from tupper.cli._options import SANDBOX, json_option
 from tupper.cli._sandboxes import info_as_json, info_of
 
 
 @click.command()
-@click.argument("sandbox")
+@click.argument("sandbox", type=SANDBOX)
 @json_option
 def info(*, sandbox: str, as_json: bool) -> None:
     """Show all that is known about SANDBOX, also for a day after its end."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 
 from tupper.cli import _output
+from tupper.cli._options import SANDBOX
 from tupper.cli._sandboxes import all_running, kill_one
 
 
 @click.command()
-@click.argument("sandboxes", nargs=-1)
+@click.argument("sandboxes", type=SANDBOX, nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All, paused ones too.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing.")
 def kill(*, sandboxes: tuple[str, ...], everything: bool, quiet: bool) -> int:

@@ -8,6 +8,7 @@ import click
 
 from tupper.cli import _output
 from tupper.cli._control import log_of
+from tupper.cli._options import SANDBOX
 from tupper.cli._sandboxes import is_running
 
 _ASK_AGAIN_S = 1.0
@@ -15,7 +16,7 @@ _ASK_AGAIN_S = 1.0
 
 @click.command()
 @click.option("-f", "--follow", is_flag=True, help="Go on until the sandbox ends.")
-@click.argument("sandbox")
+@click.argument("sandbox", type=SANDBOX)
 def logs(*, sandbox: str, follow: bool) -> None:
     """Print what the agent and the machine of SANDBOX said, also after its end.
 

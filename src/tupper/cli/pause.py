@@ -8,11 +8,11 @@ import click
 
 from tupper import Sandbox
 from tupper.cli import _control, _output
-from tupper.cli._options import Span
+from tupper.cli._options import SANDBOX, Span
 
 
 @click.command()
-@click.argument("sandboxes", nargs=-1, required=True)
+@click.argument("sandboxes", type=SANDBOX, nargs=-1, required=True)
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing.")
 def pause(*, sandboxes: tuple[str, ...], quiet: bool) -> None:
     """Lay SANDBOXES on disk, processes and memory included, and print their names.
@@ -21,13 +21,14 @@ def pause(*, sandboxes: tuple[str, ...], quiet: bool) -> None:
     already is no error.
     """
     for name in sandboxes:
-        Sandbox.pause(name)
+        with _output.waiting(f"pausing {name}", quiet=quiet):
+            Sandbox.pause(name)
         if not quiet:
             _output.result(name)
 
 
 @click.command()
-@click.argument("sandboxes", nargs=-1, required=True)
+@click.argument("sandboxes", type=SANDBOX, nargs=-1, required=True)
 @click.option(
     "--timeout", type=Span(), metavar="TIME", help="How long they live from now [as at create]."
 )
@@ -38,6 +39,7 @@ def resume(*, sandboxes: tuple[str, ...], timeout: float | None, quiet: bool) ->
     One that runs already is no error; with --timeout it lives at least that long.
     """
     for name in sandboxes:
-        _control.resume(name, None if timeout is None else math.ceil(timeout))
+        with _output.waiting(f"resuming {name}", quiet=quiet):
+            _control.resume(name, None if timeout is None else math.ceil(timeout))
         if not quiet:
             _output.result(name)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 
 from tupper.cli import _output
-from tupper.cli._options import json_option
+from tupper.cli._options import SANDBOX, json_option
 from tupper.cli._sandboxes import attach
 
 
 @click.command()
-@click.argument("sandbox")
+@click.argument("sandbox", type=SANDBOX)
 @click.argument("port", type=click.IntRange(1, 65535))
 @json_option
 def port(*, sandbox: str, port: int, as_json: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tupper.cli._options import Pair
+from tupper.cli._options import SANDBOX, Pair
 from tupper.cli._process import run_inside
 
 
@@ -14,7 +14,7 @@ from tupper.cli._process import run_inside
 @click.option(
     "-e", "--env", "envs", type=Pair(), multiple=True, metavar="KEY=VALUE", help="Repeatable."
 )
-@click.argument("sandbox")
+@click.argument("sandbox", type=SANDBOX)
 def shell(
     *, sandbox: str, user: str | None, workdir: str | None, envs: tuple[tuple[str, str], ...]
 ) -> int:

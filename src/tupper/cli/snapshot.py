@@ -6,7 +6,9 @@ import click
 
 from tupper import NotFoundException, Sandbox
 from tupper.cli import _control, _output
-from tupper.cli._options import listing_options
+from tupper.cli._options import SANDBOX, listing_options
+from tupper.cli._sandboxes import info_of
+from tupper.core.ids import is_sandbox_id
 
 
 @click.group()
@@ -15,7 +17,7 @@ def snapshot() -> None:
 
 
 @snapshot.command()
-@click.argument("sandbox")
+@click.argument("sandbox", type=SANDBOX)
 @click.option("--name", help="A name for it, perhaps with a tag: NAME:TAG.")
 @listing_options
 def create(*, sandbox: str, name: str | None, as_json: bool, quiet: bool) -> None:
@@ -23,8 +25,8 @@ def create(*, sandbox: str, name: str | None, as_json: bool, quiet: bool) -> Non
 
     tupper create --template ID (or NAME) then starts sandboxes that go on from there.
     """
-    del quiet
-    made = Sandbox.create_snapshot(sandbox, name=name)
+    with _output.waiting(f"saving {sandbox}", quiet=quiet):
+        made = Sandbox.create_snapshot(sandbox, name=name)
     if as_json:
         _output.as_json({"snapshot_id": made.snapshot_id, "names": made.names})
     else:
@@ -32,10 +34,12 @@ def create(*, sandbox: str, name: str | None, as_json: bool, quiet: bool) -> Non
 
 
 @snapshot.command(name="list")
-@click.argument("sandbox", required=False)
+@click.argument("sandbox", type=SANDBOX, required=False)
 @listing_options
 def list_snapshots(*, sandbox: str | None, as_json: bool, quiet: bool) -> None:
-    """List all snapshots, or those of SANDBOX (its id)."""
+    """List all snapshots, or those of SANDBOX, also of one that ended."""
+    if sandbox and not is_sandbox_id(sandbox):  # an id may be one that is long forgotten
+        sandbox = info_of(sandbox).sandbox_id
     found = _control.list_snapshots(sandbox)
     if as_json:
         _output.as_json(found)

@@ -6,14 +6,14 @@ import click
 
 from tupper import SandboxException, SandboxMetrics
 from tupper.cli import _output
-from tupper.cli._options import listing_options
+from tupper.cli._options import SANDBOX, listing_options
 from tupper.cli._sandboxes import all_running, attach
 
 _COLUMNS = ("ID", "CPU %", "MEMORY", "OF", "DISK", "OF")
 
 
 @click.command()
-@click.argument("sandboxes", nargs=-1)
+@click.argument("sandboxes", type=SANDBOX, nargs=-1)
 @listing_options
 def stats(*, sandboxes: tuple[str, ...], as_json: bool, quiet: bool) -> None:
     """Show what SANDBOXES use now; without names all that run."""

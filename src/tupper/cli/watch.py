@@ -8,14 +8,14 @@ import click
 
 from tupper import FilesystemEvent
 from tupper.cli import _output
-from tupper.cli._options import json_option
+from tupper.cli._options import SANDBOX, json_option
 from tupper.cli._sandboxes import attach_async
 
 
 @click.command()
 @click.option("-r", "--recursive", is_flag=True, help="Directories below too.")
 @click.option("-u", "--user", help="Whose home relative paths start from.")
-@click.argument("sandbox")
+@click.argument("sandbox", type=SANDBOX)
 @click.argument("path")
 @json_option
 def watch(*, sandbox: str, path: str, recursive: bool, user: str | None, as_json: bool) -> None:

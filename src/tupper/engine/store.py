@@ -148,7 +148,7 @@ class Store:
     async def find_ended(
         self, id_or_name: str, *, owner_key: str | None = None
     ) -> SandboxRecord | None:
-        """The ended sandbox of this id, or the latest of this name.
+        """The ended sandbox of this id, the latest of this name, or the one whose id begins so.
 
         Args:
             id_or_name: which.
@@ -162,7 +162,16 @@ class Store:
             )
             if id_or_name in (record.id, record.name) and owner_key in (None, record.owner_key)
         ]
-        return found[0] if found else None
+        return found[0] if found else await self._begun(id_or_name, owner_key)
+
+    async def _begun(self, start: str, owner_key: str | None) -> SandboxRecord | None:
+        """The only ended sandbox whose id begins so."""
+        if len(start) < 3:
+            return None
+        where = "state = 'ended' AND substr(id, 1, ?) = ?"
+        found = await self._call(self._select, where, (len(start), start))
+        own = [record for record in found if owner_key in (None, record.owner_key)]
+        return own[0] if len(own) == 1 else None
 
     async def forget_ended(self, before: float) -> int:
         """Forget sandboxes that ended before this time, in unix seconds."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 import weakref
 from collections.abc import (
     AsyncGenerator,
@@ -25,8 +26,11 @@ from collections.abc import (
 )
 from typing import TypeVar
 
+import httpcore2
 import httpx2
 
+from tupper.core.sockets import connect_unix
+from tupper.sdk._io_sync import select
 from tupper.sdk._shared.errors import as_bytes
 from tupper.sdk._shared.link import (
     BODY_MAX,
@@ -43,6 +47,7 @@ T = TypeVar("T")
 Body = bytes | AsyncIterable[bytes] | None
 CLEANUP_S = 15.0
 REPLY_GRACE_S = 2.0
+READ_BYTES = 256 * 1024
 
 sleep = asyncio.sleep
 Lock = asyncio.Lock
@@ -162,12 +167,95 @@ async def _keep(client: httpx2.AsyncClient) -> AsyncGenerator[None]:
             await client.aclose()
 
 
+class _Stream(httpcore2.AsyncNetworkStream):
+    """A unix socket as httpcore2 wants it. Reads larger pieces than that asks for.
+
+    Args:
+        reader, writer: connected.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """The next bytes; empty at the end."""
+        with _socket_errors(httpcore2.ReadTimeout, httpcore2.ReadError):
+            async with asyncio.timeout(timeout):
+                return await self._reader.read(max(max_bytes, READ_BYTES))
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """Send all of it; returns when there is room for more."""
+        with _socket_errors(httpcore2.WriteTimeout, httpcore2.WriteError):
+            self._writer.write(buffer)
+            async with asyncio.timeout(timeout):
+                await self._writer.drain()
+
+    async def aclose(self) -> None:
+        """Close it; what was not sent yet is not sent any more."""
+        self._writer.transport.abort()
+
+    def get_extra_info(self, info: str) -> object:
+        """``socket``, and whether it is ``is_readable``: then an idle one was closed."""
+        connection: socket.socket = self._writer.get_extra_info("socket")
+        if info == "is_readable":  # also what the loop has not looked at yet
+            return self._reader.at_eof() or bool(select([connection], 0.0))
+        return connection if info == "socket" else None
+
+
+@contextlib.contextmanager
+def _socket_errors(timeout: type[Exception], broken: type[Exception]) -> Generator[None]:
+    try:
+        yield
+    except TimeoutError as error:
+        raise timeout(str(error)) from error
+    except OSError as error:
+        raise broken(str(error)) from error
+
+
+class _Sockets(httpcore2.AsyncNetworkBackend):
+    """Connects to unix sockets; waits without work while the queue of one is full.
+
+    Source: anyio 4.16 tries again in every round of the loop, and leaves the socket open when it is
+    cancelled meanwhile; asyncio itself takes the full queue for a connection.
+    """
+
+    async def connect_unix_socket(
+        self,
+        path: str,
+        timeout: float | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        """Connect; waits while too many others do."""
+        del socket_options
+        with _socket_errors(httpcore2.ConnectTimeout, httpcore2.ConnectError):
+            async with asyncio.timeout(timeout):
+                return _Stream(*await connect_unix(path, limit=READ_BYTES))
+
+    async def sleep(self, seconds: float) -> None:
+        """Between attempts."""
+        await asyncio.sleep(seconds)
+
+
+class _LocalTransport(httpx2.AsyncHTTPTransport):
+    """httpx2's transport, with our way to connect."""
+
+    def __init__(self, *, uds: str | None, verify: bool, limits: httpx2.Limits) -> None:
+        super().__init__(uds=uds, verify=verify, limits=limits)
+        if uds is not None:
+            self._pool = httpcore2.AsyncConnectionPool(
+                max_connections=limits.max_connections,
+                max_keepalive_connections=limits.max_keepalive_connections,
+                keepalive_expiry=limits.keepalive_expiry,
+                uds=uds,
+                network_backend=_Sockets(),
+            )
+
+
 def _make_client(origin: Origin) -> httpx2.AsyncClient:
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=60)
     if origin.is_local:
-        transport = httpx2.AsyncHTTPTransport(
-            uds=origin.socket or None, verify=False, limits=limits
-        )
+        transport = _LocalTransport(uds=origin.socket or None, verify=False, limits=limits)
         return httpx2.AsyncClient(transport=transport, headers=origin.headers, trust_env=False)
     return httpx2.AsyncClient(
         proxy=origin.proxy or None, limits=limits, headers=origin.headers, trust_env=True

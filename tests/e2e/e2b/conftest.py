@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,17 +16,26 @@ __all__ = ["served"]
 
 HERE = Path(__file__).parent
 _LIMIT_S = 500
+_AT_ONCE = 2
 _NO_PROXY = {"NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
 
 
+@pytest.fixture(scope="module")
+def runs(request, served):
+    """Way → a future of its outcomes: of all ways that tests ask for, two at a time."""
+    tests = [item for item in request.session.items if item.path.parent == HERE]
+    ways = dict.fromkeys(test.callspec.params["way"] for test in tests)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        yield {way: pool.submit(_run, served, way) for way in ways}
+        pool.shutdown(cancel_futures=True)
+
+
 @pytest.fixture
-def outcome(served):
-    """(way, row) → what came of it; a way is run when its first row is asked for."""
+def outcome(runs):
+    """(way, row) → what came of it."""
 
     def find(way, row):
-        if way not in served.outcomes:
-            served.outcomes[way] = _run(served, way)
-        found, ending = served.outcomes[way]
+        found, ending = runs[way].result()
         if isinstance(found, str):
             pytest.skip(found)
         assert row in found, f"the driver never got to {row}: {ending}"

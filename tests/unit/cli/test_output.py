@@ -1,7 +1,9 @@
 """What the command line prints, and how."""
 
+import contextlib
 import io
 import json
+import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -122,3 +124,49 @@ def test_progress_without_a_terminal_is_one_line_a_step(monkeypatch):
         bar("pulling", done, 10)
     bar("unpacking")
     assert stream.getvalue() == "pulling\nunpacking\n"
+
+
+# Things that are drawn again and again.
+
+
+def test_a_line_is_clipped_by_what_is_seen_of_it():
+    line = "\x1b[1mabc\x1b[0mdef"
+    assert _output.clip(line, 4) == "\x1b[1mabc\x1b[0md"
+    assert _output.clip("abc", 9) == "abc"
+
+
+def test_a_screen_is_given_back_whatever_happens(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    with contextlib.suppress(KeyboardInterrupt), _output.screen() as draw:
+        draw(["one", "two"])
+        raise KeyboardInterrupt
+    shown = terminal.getvalue()
+    assert shown.startswith("\x1b[?1049h\x1b[?25l\x1b[Hone")
+    assert shown.endswith("\x1b[?25h\x1b[?1049l")
+
+
+def test_colours_obey(monkeypatch):
+    monkeypatch.setattr("sys.stdout", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert _output.paint("x", "31") == "\x1b[31mx\x1b[0m"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert _output.paint("x", "31") == "x"
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "dumb")
+    assert _output.paint("x", "31") == "x"
+
+
+def test_waiting_says_once_what_takes_long(monkeypatch, capsys):
+    said = threading.Event()
+    monkeypatch.setattr(_output, "_SHOW_AFTER_S", 0.0)
+    monkeypatch.setattr(_output, "_REDRAW_S", 0.001)
+    real = _output.note
+    monkeypatch.setattr(_output, "note", lambda text: (real(text), said.set()))
+    with _output.waiting("pausing work"):
+        assert said.wait(60)
+    assert capsys.readouterr().err == "pausing work\n"
+    with _output.waiting("pausing work", quiet=True):
+        pass
+    assert capsys.readouterr().err == ""

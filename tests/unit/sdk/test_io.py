@@ -1,3 +1,4 @@
+import asyncio
 import contextlib
 import socket
 import threading
@@ -5,7 +6,8 @@ import threading
 import httpcore2
 import pytest
 
-from tupper.sdk import _io_sync
+from tupper.sdk import _io_async, _io_sync
+from tupper.sdk._shared.link import Ask, LinkError, Origin, Trouble
 
 
 @contextlib.contextmanager
@@ -44,3 +46,96 @@ def test_a_queue_that_stays_full_is_a_timeout(tmp_path):
     path = str(tmp_path / "s")
     with full_queue(path), pytest.raises(httpcore2.ConnectTimeout):
         connect(path, 0.05)
+
+
+# The async half.
+
+
+@contextlib.asynccontextmanager
+async def server(path, *, answers=None, backlog=4):
+    """Answers ``GET`` with its path; after ``answers`` of them it closes the connection."""
+    met = []
+
+    async def serve(reader, writer):
+        met.append(writer)
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            for _ in range(answers or 1000):
+                target = (await reader.readuntil(b"\r\n\r\n")).split(b" ")[1]
+                head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(target)}\r\n\r\n"
+                writer.write(head.encode() + target)
+                await writer.drain()
+        writer.close()
+
+    listening = await asyncio.start_unix_server(serve, path, backlog=backlog)
+    http = _io_async.Http(Origin("http://x", path))
+    try:
+        yield http, met
+    finally:
+        await http.close()
+        listening.close()
+        for writer in met:
+            writer.close()
+
+
+async def test_hundreds_at_once_find_room_in_a_short_queue(tmp_path):
+    async with server(str(tmp_path / "s")) as (http, met):
+        answers = await asyncio.gather(*(http.call(Ask("GET", f"/{n}")) for n in range(400)))
+        assert [answer.body for answer in answers] == [b"/%d" % n for n in range(400)]
+        assert len(met) > 128
+
+
+async def test_a_queue_that_stays_full_is_a_refusal(tmp_path, monkeypatch):
+    path = str(tmp_path / "s")
+    monkeypatch.setattr(_io_async, "CONNECT_TIMEOUT_S", 0.05)
+    with full_queue(path):
+        http = _io_async.Http(Origin("http://x", path))
+        with pytest.raises(LinkError) as caught:
+            await http.call(Ask("GET", "/"))
+        assert caught.value.trouble is Trouble.REFUSED
+        await http.close()
+
+
+async def test_nobody_listens(tmp_path):
+    http = _io_async.Http(Origin("http://x", str(tmp_path / "none")))
+    with pytest.raises(LinkError) as caught:
+        await http.call(Ask("GET", "/"))
+    assert caught.value.trouble is Trouble.REFUSED
+    await http.close()
+
+
+async def test_a_connection_that_was_closed_meanwhile_is_not_used_again(tmp_path):
+    async with server(str(tmp_path / "s"), answers=1) as (http, met):
+        for n in range(3):
+            assert (await http.call(Ask("GET", f"/{n}"))).body == b"/%d" % n
+            await asyncio.wait_for(met[n].wait_closed(), 30)
+        assert len(met) == 3
+
+
+async def test_a_connection_is_used_again(tmp_path):
+    async with server(str(tmp_path / "s")) as (http, met):
+        for n in range(3):
+            assert (await http.call(Ask("GET", f"/{n}"))).body == b"/%d" % n
+        assert len(met) == 1
+
+
+async def test_silence_and_a_break_are_told_apart(tmp_path):
+    async def serve(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        met.set_result(writer)
+
+    met = asyncio.get_running_loop().create_future()
+    listening = await asyncio.start_unix_server(serve, str(tmp_path / "s"))
+    http = _io_async.Http(Origin("http://x", str(tmp_path / "s")))
+    asking = asyncio.ensure_future(http.open(Ask("GET", "/")))
+    writer = await met
+    writer.close()
+    with pytest.raises(LinkError) as caught:
+        await asking
+    assert caught.value.trouble is Trouble.BROKEN
+    met = asyncio.get_running_loop().create_future()
+    with pytest.raises(LinkError) as caught:
+        await http.open(Ask("GET", "/", timeout_s=0.05))
+    assert caught.value.trouble is Trouble.SILENT
+    (await met).close()
+    await http.close()
+    listening.close()

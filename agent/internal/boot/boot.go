@@ -1,0 +1,156 @@
+// Package boot makes a running system of a bare kernel: it is what the agent
+// does first as /init of a virtual machine.
+//
+// The initramfs holds the agent and, for kernels that need them, modules. All
+// else comes over the host's port: the settings, with the address of the network
+// and the token. The root filesystem is a read-only disk that many machines share,
+// below an overlay whose upper layer is this machine's own disk.
+//
+// Devices are found by the names that the host gave them, never by their order.
+// Whatever fails ends the machine; its last words are on the console.
+package boot
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"tupper.dev/agent/internal/mux"
+	"tupper.dev/agent/internal/settings"
+)
+
+// patience is how long a device may take.
+const patience = 30 * time.Second
+
+// waiting is the last that a machine says before it depends on whose it is: the
+// host may save it now, for all that are to come.
+const waiting = "waiting"
+
+// Settings are what the host sends.
+type Settings struct {
+	Agent   settings.Config `json:"agent"`
+	Disk    bool            `json:"disk"` // else what is written stays in memory
+	Network *Network        `json:"network"`
+	Mounts  []Mount         `json:"mounts"`
+	Sudo    []string        `json:"sudo"` // where the agent stands in for sudo
+}
+
+// Mount is a directory of the host.
+type Mount struct {
+	Tag      string `json:"tag"`
+	Path     string `json:"path"`
+	ReadOnly bool   `json:"readOnly"`
+}
+
+// System is a machine that has booted.
+type System struct {
+	Config  *settings.Config
+	Channel *mux.Guest
+	Console *os.File
+}
+
+// Start does it all. It returns when the agent can serve; wake is called when
+// the host says that a held agent may go on.
+func Start(wake func(*News)) (*System, error) {
+	system := &System{}
+	if err := mountKernel(""); err != nil {
+		return system, err
+	}
+	console, err := os.OpenFile("/dev/console", os.O_WRONLY|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return system, err
+	}
+	system.Console = console
+	if probed() {
+		system.Last("probe %s", release())
+	}
+	events, err := listenEvents()
+	if err != nil {
+		return system, err
+	}
+	defer events.close()
+	if err := loadModules("/modules"); err != nil {
+		return system, err
+	}
+	port, err := openPort(events, "tupper.agent")
+	if err != nil {
+		return system, err
+	}
+	system.Channel = mux.NewGuest(port, system.goOn(wake))
+	told := system.Channel.Settings()
+	failed := make(chan error, 1)
+	go func() { failed <- system.Channel.Run() }() // ends with the machine
+	if err := mountRoot(events); err != nil {
+		return system, err
+	}
+	system.say(waiting)
+	wanted, err := await(told, failed)
+	if err != nil {
+		return system, err
+	}
+	system.Config = &wanted.Agent
+	return system, furnish(events, wanted)
+}
+
+func await(told <-chan mux.Told, failed <-chan error) (*Settings, error) {
+	select {
+	case got := <-told:
+		wanted := new(Settings)
+		if err := json.Unmarshal(got.Text, wanted); err != nil {
+			return nil, fmt.Errorf("decode the settings: %w", err)
+		}
+		return wanted, freshen(got)
+	case err := <-failed:
+		return nil, err
+	}
+}
+
+// freshen takes over the host's time and random numbers.
+func freshen(got mux.Told) error {
+	setClock(got.Time)
+	return addEntropy(got.Seed)
+}
+
+// furnish makes the root filesystem the system that the settings describe.
+func furnish(events *events, wanted *Settings) error {
+	if err := layRoot(events, wanted.Disk); err != nil {
+		return err
+	}
+	if err := enterRoot(wanted.Sudo); err != nil {
+		return err
+	}
+	for _, m := range wanted.Mounts {
+		if err := mountHost(m); err != nil {
+			return err
+		}
+	}
+	if err := raiseLoopback(); err != nil {
+		return err
+	}
+	if wanted.Network != nil {
+		if err := wanted.Network.configure(events); err != nil {
+			return err
+		}
+	}
+	limit := syscall.Rlimit{Cur: openFiles, Max: openFiles}
+	return syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
+}
+
+// openFiles is the same as in other backends.
+const openFiles = 65536
+
+func (s *System) say(format string, args ...any) {
+	if s.Console != nil {
+		_, _ = fmt.Fprintf(s.Console, "\ntupper: "+format+"\n", args...)
+	}
+}
+
+// Last writes the reason of the end where the host finds it, and ends the
+// machine.
+func (s *System) Last(format string, args ...any) {
+	s.say(format, args...)
+	syscall.Sync()
+	_ = syscall.Reboot(syscall.LINUX_REBOOT_CMD_RESTART)
+}
