@@ -13,6 +13,7 @@ writes its ``constraints.txt``; ``--keep`` leaves the committed results and page
 from __future__ import annotations
 
 import argparse
+import hashlib
 import importlib
 import json
 import os
@@ -66,7 +67,8 @@ def main(arguments: Sequence[str]) -> int:
         print(f"error: no suite {unknown[0]!r}; there are {', '.join(suites)}", file=sys.stderr)
         return 2
     cache = _cache()
-    wheel = build_wheel(cache / "wheel")
+    clone = hashlib.sha256(os.fsencode(ROOT)).hexdigest()[:12]
+    wheel = build_wheel(cache / "wheel" / clone)
     if options.pin:
         for name in names:
             pin(suites[name], wheel)
