@@ -1,10 +1,11 @@
-"""For the suites that judge ``tupper serve`` by clients of E2B: the server, and what they read."""
+"""For the suites whose tests are ours, and for those that judge ``tupper serve`` by clients of E2B."""
 
 import os
 import re
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -59,3 +60,18 @@ def e2b_environment(e2b_server):
     """The environment of a program that is a client of E2B."""
     del e2b_server
     return dict(os.environ)
+
+
+@pytest.fixture(scope="session")
+def run_example():
+    """Runs an example of ``examples/integrations`` as its page says; what it prints."""
+
+    def run(name):
+        program = Path(os.environ["CONFORMANCE_ROOT"]) / "examples" / "integrations" / name
+        done = subprocess.run(
+            [sys.executable, program], capture_output=True, text=True, timeout=110, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run

@@ -34,7 +34,6 @@ type Settings struct {
 	Disk    bool            `json:"disk"` // else what is written stays in memory
 	Network *Network        `json:"network"`
 	Mounts  []Mount         `json:"mounts"`
-	Sudo    []string        `json:"sudo"` // where the agent stands in for sudo
 }
 
 // Mount is a directory of the host.
@@ -118,7 +117,7 @@ func furnish(events *events, wanted *Settings) error {
 	if err := layRoot(events, wanted.Disk); err != nil {
 		return err
 	}
-	if err := enterRoot(wanted.Sudo); err != nil {
+	if err := enterRoot(wanted.Agent.Sudo); err != nil {
 		return err
 	}
 	for _, m := range wanted.Mounts {

@@ -121,7 +121,7 @@ func copyOwner(from, to string) error {
 }
 
 // enterRoot makes the root filesystem the one that everybody sees.
-func enterRoot(sudo []string) error {
+func enterRoot(sudo bool) error {
 	if err := mountKernel(root); err != nil {
 		return err
 	}
@@ -141,26 +141,32 @@ func enterRoot(sudo []string) error {
 			return err
 		}
 	}
-	for _, path := range sudo {
-		if err := standIn(filepath.Join(root, filepath.Clean("/"+path))); err != nil {
+	if err := switchRoot(); err != nil || !sudo {
+		return err
+	}
+	for _, dir := range []string{"/usr/local/bin", "/usr/bin"} {
+		_, absent := os.Lstat(dir + "/sudo")
+		if _, err := os.Stat(dir); err != nil || absent != nil && dir == "/usr/bin" {
+			continue
+		}
+		if err := standIn(dir + "/sudo"); err != nil {
 			return err
 		}
 	}
-	return switchRoot()
+	return nil
 }
 
-// standIn shows this program at a path. The host has made sure that no link
-// leads there.
+// standIn shows this program at a path.
 func standIn(path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
+	if st, err := os.Lstat(path); err != nil || !st.Mode().IsRegular() {
+		if err := os.RemoveAll(path); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, nil, 0o755); err != nil {
+			return err
+		}
 	}
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|syscall.O_NOFOLLOW, 0o755)
-	if err != nil {
-		return err
-	}
-	_ = file.Close()
-	if err := syscall.Mount("/init", path, "", syscall.MS_BIND, ""); err != nil {
+	if err := syscall.Mount("/proc/self/exe", path, "", syscall.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mount the agent on %s: %w", path, err)
 	}
 	return nil

@@ -127,7 +127,7 @@ func (r *Relay) connect(ctx context.Context) error {
 		}
 		known = true
 		err = r.session(ctx, channel)
-		if ctx.Err() == nil && !errors.Is(err, io.EOF) {
+		if ctx.Err() == nil && !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
 			log.Printf("session.over error=%q", err)
 			sleep(ctx, pause)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -219,6 +220,38 @@ func TestParseStat(t *testing.T) {
 		if _, ok := parseStat(7, []byte(line)); ok {
 			t.Errorf("%q is accepted", line)
 		}
+	}
+}
+
+func TestParseStatKnowsKernelThreads(t *testing.T) {
+	for line, want := range map[string]bool{
+		"2 (kthreadd) S 0 0 0 0 -1 2129984 0 0":           true,
+		"9 (kworker/0:0) I 2 0 0 0 -1 69238880 0 0":       true,
+		"9 (a 2 0 0 0 -1 2129984) S 2 9 9 0 -1 4194304 0": false,
+		"9 (sh) S 2 9 9 0 0 0 0 0":                        false, // as gVisor says it
+		"9 (sh) S 2 9 9":                                  false,
+	} {
+		if row, ok := parseStat(9, []byte(line)); !ok || row.Kernel != want {
+			t.Errorf("%q: %+v, kernel thread expected: %v", line, row, want)
+		}
+	}
+}
+
+func TestOthersAreWhateverTheirParentIs(t *testing.T) {
+	table := []Proc{
+		{PID: 1, State: 'S'},
+		{PID: 2, PPID: 1, State: 'S'}, // a command that happens to have this pid
+		{PID: 3, PPID: 2, State: 'R'}, // and its child
+		{PID: 4, PPID: 2, State: 'I', Kernel: true},
+		{PID: 5, PPID: 1, State: 'Z'},
+		{PID: 6, PPID: 1, State: 'S'},
+		{PID: 7, PPID: 6, State: 'R'}, // this one
+	}
+	if got := others(table, 7); !slices.Equal(got, []int{2, 3}) {
+		t.Errorf("others: %v", got)
+	}
+	if got := others(table, 1); !slices.Equal(got, []int{2, 3, 6, 7}) {
+		t.Errorf("others of PID 1: %v", got)
 	}
 }
 

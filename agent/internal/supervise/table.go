@@ -12,6 +12,7 @@ type Proc struct {
 	PID, PPID, Group, Session int
 	Threads                   int
 	State                     byte
+	Kernel                    bool // a thread of the kernel's, which nobody can end
 }
 
 func (p Proc) dead() bool { return p.State == 'Z' || p.State == 'X' || p.State == 'x' }
@@ -53,6 +54,10 @@ func readInto(path string, buf []byte) int {
 	return n
 }
 
+// kernelThread is PF_KTHREAD among a process's flags. Source: proc_pid_stat(5),
+// field 9; linux/include/linux/sched.h. gVisor has no such threads and says 0.
+const kernelThread = 0x00200000
+
 // parseStat reads "pid (name) state ppid pgrp session …"; the name may hold
 // spaces and brackets, so it ends at the last bracket.
 func parseStat(pid int, line []byte) (Proc, bool) {
@@ -66,6 +71,10 @@ func parseStat(pid int, line []byte) (Proc, bool) {
 	}
 	num := func(b []byte) int { v, _ := strconv.Atoi(string(b)); return v }
 	row := Proc{PID: pid, State: f[0][0], PPID: num(f[1]), Group: num(f[2]), Session: num(f[3]), Threads: 1}
+	if len(f) > 6 {
+		flags, _ := strconv.ParseUint(string(f[6]), 10, 64)
+		row.Kernel = flags&kernelThread != 0
+	}
 	if len(f) > 17 {
 		row.Threads = max(1, num(f[17]))
 	}

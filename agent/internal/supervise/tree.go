@@ -143,22 +143,23 @@ func signalAll(pids []int, sig syscall.Signal) {
 	}
 }
 
-// Others lists all living processes but PID 1, this one and its ancestors.
-// It is what an ordered shutdown of the whole sandbox ends.
-func Others() []int {
-	table := Table()
+// Others lists all living processes but PID 1, this one and its ancestors, and
+// the kernel's own threads. It is what an ordered shutdown of the whole sandbox
+// ends.
+func Others() []int { return others(Table(), os.Getpid()) }
+
+func others(table []Proc, self int) []int {
 	parent := make(map[int]int, len(table))
 	for _, p := range table {
 		parent[p.PID] = p.PPID
 	}
 	spare := map[int]bool{1: true}
-	for pid := os.Getpid(); pid > 1 && !spare[pid]; pid = parent[pid] {
+	for pid := self; pid > 1 && !spare[pid]; pid = parent[pid] {
 		spare[pid] = true
 	}
 	var list []int
 	for _, p := range table {
-		kernelThread := p.PPID == 2 || p.PID == 2
-		if !spare[p.PID] && !p.dead() && !kernelThread {
+		if !spare[p.PID] && !p.dead() && !p.Kernel {
 			list = append(list, p.PID)
 		}
 	}

@@ -138,6 +138,13 @@ def creation_options(function: F) -> F:
             click.option("--profile", metavar="NAME", help="Settings from the configuration."),
             click.option("--backend", metavar="NAME", help="Which backend [the strongest]."),
             click.option(
+                "--fallback",
+                "fallback",
+                type=click.Choice(["e2b"]),
+                multiple=True,
+                help="Where to, if no backend can be used here: e2b is E2B's cloud.",
+            ),
+            click.option(
                 "--min-isolation",
                 type=click.Choice(["hardware-vm", "emulated-vm", "user-kernel"]),
                 help="Refuse anything weaker.",
@@ -245,6 +252,8 @@ def creation_arguments(options: dict[str, object]) -> dict[str, object]:
     ):
         if pairs := options.get(name):
             arguments[target] = dict(pairs)  # type: ignore[call-overload]
+    if fallback := cast("tuple[str, ...] | None", options.get("fallback")):
+        arguments["fallback"] = list(fallback)
     mounts, ports = options.get("mounts"), options.get("ports")
     if isinstance(mounts, tuple) and mounts:
         arguments["mounts"] = [

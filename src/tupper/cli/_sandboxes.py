@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from enum import Enum
 from typing import Any
 
@@ -20,12 +21,14 @@ from tupper import (
 )
 from tupper.cli import _output
 from tupper.sdk import _daemon
+from tupper.sdk._shared import cloud
 from tupper.sdk._shared.create import DEFAULT_TEMPLATE, Creation
 from tupper.sdk._shared.endpoint import current_config, find_target
 
 # Connecting extends a life that would end sooner than this, so that looking does not.
 _NO_EXTENSION_S = 1
 _COMPLETION_S = 2.0
+_CLOUD_LIFE_S = 3600  # the longest that everybody may have there
 
 
 def attach(sandbox: str) -> Sandbox:
@@ -85,25 +88,39 @@ def create_with_progress(
         bound: whether it ends with this process, however that ends.
         quiet: show nothing.
     """
+    wanted = _wanted(arguments)
+    leaves = wanted.backend == cloud.NAME or bool(wanted.fallback)
     extra: dict[str, Any] = {}
     if timeout_s is not None:
         extra["timeout"] = timeout_s if math.isinf(timeout_s) else math.ceil(timeout_s)
     if idle_timeout_s is not None:
         extra["idle_timeout"] = idle_timeout_s
-    if bound:
+    if bound and leaves:  # E2B's cloud knows no owner and no life without an end
+        extra["timeout"] = min(extra.get("timeout", math.inf), _CLOUD_LIFE_S)
+    elif bound:
         extra["owner"] = "process"
     with _output.progress(quiet=quiet) as bar:
-        prepare_source(arguments, bar)
-        return Sandbox.create(**arguments, **extra)
+        if not leaves:
+            prepare_source(wanted, bar)
+        made = Sandbox.create(**arguments, **extra)
+    if leaves and made.get_info().backend == cloud.NAME:
+        os.environ["TUPPER_URL"] = cloud.URL  # where this process finds it from now on
+    return made
 
 
-def prepare_source(arguments: Mapping[str, Any], bar: _output.Progress) -> None:
+def _wanted(arguments: Mapping[str, Any]) -> Creation:
+    """What decides where a sandbox is made, and from what."""
+    names = ("image", "template", "backend", "fallback")
+    rest = {key: value for key, value in arguments.items() if key in names}
+    defaults = current_config().create_defaults(arguments.get("profile"))
+    wanted = Creation(**rest).with_defaults(defaults)
+    return replace(wanted, backend=cloud.NAME) if find_target({}).cloud else wanted
+
+
+def prepare_source(wanted: Creation, bar: _output.Progress) -> None:
     """Get what the sandbox starts from before it needs it, to show how far that is."""
     from tupper.cli import _control  # noqa: PLC0415 - not for the other verbs
 
-    rest = {key: value for key, value in arguments.items() if key in ("image", "template")}
-    defaults = current_config().create_defaults(arguments.get("profile"))
-    wanted = Creation(**rest).with_defaults(defaults)
     template = wanted.template or DEFAULT_TEMPLATE
     if wanted.image:
         _control.pull_image(wanted.image, bar)

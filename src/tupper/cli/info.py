@@ -54,6 +54,7 @@ def _describe(info: SandboxInfo) -> dict[str, object]:
         else "no",
         "ports": ", ".join(f"{inside} at {outside}" for inside, outside in info.ports.items()),
         "labels": ", ".join(f"{key}={value}" for key, value in info.metadata.items()),
+        "not here because": info.fallback_reason or "",
         "ended because": ": ".join(p for p in (info.end_reason, info.end_detail) if p),
     }
     return {name: value for name, value in facts.items() if value != ""}

@@ -38,7 +38,9 @@ from tupper.core.settings import Settings
 SUFFIXES = (".toml", ".yaml", ".yml", ".json")
 _TOP_KEYS = frozenset({"url", "api_key", "profile", "settings", "defaults", "profiles"})
 _USER_ONLY = frozenset({"url", "api_key", "settings"})
-_USER_ONLY_CREATE = frozenset({"allow_host_ports", "backend_options", "owner"})
+_USER_ONLY_CREATE = frozenset({"allow_host_ports", "backend_options", "owner", "fallback"})
+# A backend that is somebody else's machine: what runs there has left this one.
+_ELSEWHERE = frozenset({"e2b"})
 
 CREATE_KEYS: Mapping[str, tuple[type, ...]] = {
     "template": (str,),
@@ -64,6 +66,7 @@ CREATE_KEYS: Mapping[str, tuple[type, ...]] = {
     "backend_options": (dict,),
     "allow_host_ports": (list,),
     "owner": (str,),
+    "fallback": (list,),
 }
 _ENV_CREATE = ("template", "image", "timeout", "idle_timeout", "min_isolation", "workdir", "user")
 
@@ -233,6 +236,8 @@ class _File:
                 raise self.fail(f"{where}{key} is {type(item).__name__}, not {names}")
             if self.is_project and key in _USER_ONLY_CREATE:
                 raise self.fail(f"a project file may not set {where}{key}")
+            if self.is_project and key == "backend" and item in _ELSEWHERE:
+                raise self.fail(f"a project file may not set {where}backend to {item}")
         return self._anchor_mounts(table, where)
 
     def _anchor_mounts(self, table: dict[str, object], where: str) -> dict[str, object]:

@@ -29,15 +29,25 @@ async def connect_unix(
     Errors:
         OSError: nobody listens there, or there is no such file.
     """
+    connection = await connect_socket(path)
+    try:
+        return await asyncio.open_unix_connection(sock=connection, limit=limit)
+    except BaseException:
+        connection.close()
+        raise
+
+
+async def connect_socket(path: str) -> socket.socket:
+    """The same, without the streams around it."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         while True:
             try:
                 connection.connect(path)
-                break
             except BlockingIOError:
                 await asyncio.sleep(_PAUSE_S)
-        return await asyncio.open_unix_connection(sock=connection, limit=limit)
+            else:
+                return connection
     except BaseException:
         connection.close()
         raise

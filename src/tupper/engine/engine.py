@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import shutil
 import time
 from collections.abc import Callable
@@ -358,12 +359,10 @@ class Engine(Lives):
 
     async def page(self, query: Query) -> Page:
         """A page of sandboxes."""
-        if State.ENDED in query.states:
-            records = await self._context.store.ended()
-        else:
-            known = self._context.sandboxes.values()
-            records = [s.record for s in known if s.is_running or s.is_paused]
-        return select_page(records, query)
+        ended = await self._context.store.ended(query) if State.ENDED in query.states else []
+        known = self._context.sandboxes.values()
+        living = (s.record for s in known if s.is_running or s.is_paused)
+        return select_page(itertools.chain(living, ended), query)
 
     def running(self) -> list[Sandbox]:
         """All running sandboxes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -48,15 +49,47 @@ class Page:
 
 
 def select_page(records: Iterable[SandboxRecord], query: Query) -> Page:
-    """Filter, sort by (start, id) and cut. Ties are by id, ascending, in both orders."""
-    chosen = [record for record in records if _matches(record, query)]
-    chosen.sort(key=lambda record: _key(record.started_at, record.id, query))
-    if query.after is not None:
-        last = _key(*query.after, query)
-        chosen = [record for record in chosen if _key(record.started_at, record.id, query) > last]
-    page = tuple(chosen[: query.limit])
-    more = len(chosen) > len(page) and page
+    """Filter, sort by (start, id) and cut. Ties are by id, ascending, in both orders.
+
+    Of any number of records no more are held than one page has.
+    """
+    last = None if query.after is None else _key(*query.after, query)
+
+    def place(record: SandboxRecord) -> tuple[float, str]:
+        return _key(record.started_at, record.id, query)
+
+    chosen = (r for r in records if _matches(r, query) and (last is None or place(r) > last))
+    found = heapq.nsmallest(query.limit + 1, chosen, key=place)
+    page = tuple(found[: query.limit])
+    more = len(found) > len(page) and page
     return Page(page, (page[-1].started_at, page[-1].id) if more else None)
+
+
+def render_ended(query: Query) -> tuple[str, list[object]]:
+    """Where the store finds the ended sandboxes of a page, and one more, in order.
+
+    Returns:
+        What follows ``WHERE``, and its values. Without a filter it is answered by an index alone.
+    """
+    terms, values = ["state = 'ended'", "started_at >= ?"], list[object]([query.started_after])
+    if query.owner_key is not None:
+        terms.append("json_extract(record, '$.owner_key') = ?")
+        values.append(query.owner_key)
+    if query.template:
+        terms.append("? IN (json_extract(record, '$.template'), json_extract(record, '$.image'))")
+        values.append(query.template)
+    for pair in query.metadata.items():
+        each = "json_each(record, '$.metadata') AS label"
+        terms.append(f"EXISTS (SELECT 1 FROM {each} WHERE label.key = ? AND label.value = ?)")  # noqa: S608
+        values += pair
+    if query.after is not None:
+        sign, (started_at, sandbox_id) = ">" if query.ascending else "<", query.after
+        terms.append(f"(started_at {sign} ? OR (started_at = ? AND id > ?))")
+        terms.append(f"started_at {sign}= ?")  # where the index is entered
+        values += [started_at, started_at, sandbox_id, started_at]
+    order = "ASC" if query.ascending else "DESC"
+    tail = f"ORDER BY started_at {order}, id ASC LIMIT ?"
+    return f"{' AND '.join(terms)} {tail}", [*values, query.limit + 1]
 
 
 def _matches(record: SandboxRecord, query: Query) -> bool:

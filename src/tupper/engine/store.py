@@ -31,6 +31,7 @@ from tupper.core.lifecycle import EndReason, State
 from tupper.core.paths import make_private
 from tupper.core.sandbox import SandboxRecord
 from tupper.core.snapshot import SnapshotRecord
+from tupper.engine.listing import Query, render_ended
 from tupper.engine.place import Place, refuse_network
 from tupper.engine.record import parse_record, parse_snapshot, render_record
 
@@ -61,8 +62,18 @@ MIGRATIONS: tuple[str, ...] = (
         id TEXT PRIMARY KEY, created_at REAL NOT NULL, record TEXT NOT NULL
     ) STRICT;
     """,
+    # 4: the order of listings.
+    """
+    ALTER TABLE sandboxes ADD COLUMN started_at REAL NOT NULL DEFAULT 0;
+    UPDATE sandboxes SET started_at = coalesce(json_extract(record, '$.started_at'), 0)
+        WHERE json_valid(record);
+    CREATE INDEX oldest_first ON sandboxes(state, started_at, id);
+    CREATE INDEX newest_first ON sandboxes(state, started_at DESC, id);
+    """,
 )
 
+_ROW = """(id, name, state, created_at, ended_at, record, started_at)
+    VALUES (?, ?, ?, ?, ?, ?, ?)"""
 _FULL = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE})
 _DAMAGED = "restore the file from a backup, or move it away: sandboxes it knew are then removed"
 
@@ -140,10 +151,9 @@ class Store:
         """All sandboxes that have not ended."""
         return await self._call(self._select, "state != 'ended'", ())
 
-    async def ended(self, *, limit: int = 1000) -> list[SandboxRecord]:
-        """Ended sandboxes, the latest first."""
-        where = "state = 'ended' ORDER BY ended_at DESC LIMIT ?"
-        return await self._call(self._select, where, (limit,))
+    async def ended(self, query: Query) -> list[SandboxRecord]:
+        """The ended sandboxes of a page, in its order, and one more if there is one."""
+        return await self._call(self._select, *render_ended(query))
 
     async def find_ended(
         self, id_or_name: str, *, owner_key: str | None = None
@@ -312,12 +322,12 @@ class Store:
 
     def _insert(self, record: SandboxRecord) -> None:
         try:
-            self._write("INSERT INTO sandboxes VALUES (?, ?, ?, ?, ?, ?)", _row(record))
+            self._write(f"INSERT INTO sandboxes {_ROW}", _row(record))
         except sqlite3.IntegrityError as error:
             raise AlreadyExists(f"a sandbox named {record.name!r} exists") from error
 
     def _save(self, record: SandboxRecord) -> None:
-        self._write("INSERT OR REPLACE INTO sandboxes VALUES (?, ?, ?, ?, ?, ?)", _row(record))
+        self._write(f"INSERT OR REPLACE INTO sandboxes {_ROW}", _row(record))
 
     def _select(self, where: str, values: Sequence[object]) -> list[SandboxRecord]:
         query = f"SELECT id, record FROM sandboxes WHERE {where}"  # noqa: S608 - our own text
@@ -367,6 +377,7 @@ def _row(record: SandboxRecord) -> tuple[object, ...]:
     name = f"{record.owner_key}/{record.name}" if record.name and record.owner_key else record.name
     return (
         record.id, name, state, record.created_at, record.ended_at, render_record(record),
+        record.started_at,
     )  # fmt: skip
 
 

@@ -29,7 +29,7 @@ from typing import TypeVar
 import httpcore2
 import httpx2
 
-from tupper.core.sockets import connect_unix
+from tupper.core.sockets import connect_socket
 from tupper.sdk._io_sync import select
 from tupper.sdk._shared.errors import as_bytes
 from tupper.sdk._shared.link import (
@@ -167,6 +167,36 @@ async def _keep(client: httpx2.AsyncClient) -> AsyncGenerator[None]:
             await client.aclose()
 
 
+class _Protocol(asyncio.StreamReaderProtocol):
+    """A connection that keeps its writer for as long as the loop has it.
+
+    A writer that is collected in a cycle, together with the client that would have closed it in a
+    moment, would warn that nobody did.
+    """
+
+    writer: asyncio.StreamWriter | None = None
+
+    @classmethod
+    async def open(cls, path: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to a unix socket."""
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=READ_BYTES, loop=loop)
+        protocol = cls(reader, loop=loop)
+        connection = await connect_socket(path)
+        try:
+            transport, _ = await loop.create_unix_connection(lambda: protocol, sock=connection)
+        except BaseException:
+            connection.close()
+            raise
+        protocol.writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        return reader, protocol.writer
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The loop lets go of it."""
+        super().connection_lost(exc)
+        self.writer = None
+
+
 class _Stream(httpcore2.AsyncNetworkStream):
     """A unix socket as httpcore2 wants it. Reads larger pieces than that asks for.
 
@@ -230,7 +260,7 @@ class _Sockets(httpcore2.AsyncNetworkBackend):
         del socket_options
         with _socket_errors(httpcore2.ConnectTimeout, httpcore2.ConnectError):
             async with asyncio.timeout(timeout):
-                return _Stream(*await connect_unix(path, limit=READ_BYTES))
+                return _Stream(*await _Protocol.open(path))
 
     async def sleep(self, seconds: float) -> None:
         """Between attempts."""

@@ -152,6 +152,8 @@ def test_profiles_in_a_circle(paths):
         "api_key = 'x'\n",
         "[settings]\nallow_internet_access = true\n",
         "[defaults]\nallow_host_ports = [22]\n",
+        "[defaults]\nfallback = ['e2b']\n",
+        "[profiles.a]\nbackend = 'e2b'\n",
         "[profiles.p.backend_options]\nx = 1\n",
         "[defaults]\nmounts = ['/:/host']\n",
         "[defaults]\nmounts = ['../..:/host']\n",

@@ -16,6 +16,7 @@ from tupper.core.sandbox import Ingress, SandboxRecord
 from tupper.core.snapshot import Saved, SnapshotRecord
 from tupper.core.volume import VolumeMount
 from tupper.engine import store as module
+from tupper.engine.listing import Query
 from tupper.engine.place import Place, file_system_of, refuse_network
 from tupper.engine.record import parse_record, render_record
 from tupper.engine.store import ApiKey, Store
@@ -112,7 +113,7 @@ async def test_living_names_are_unique_and_ended_ones_free(store):
     await store.save(dataclasses.replace(RECORD, state=State.ENDED, ended_at=10.0))
     await store.insert(other)
     assert (await store.find_ended("n")).id == RECORD.id
-    assert [r.id for r in await store.ended()] == [RECORD.id]
+    assert [r.id for r in await store.ended(Query())] == [RECORD.id]
     assert await store.forget_ended(10.0) == 0
     assert await store.forget_ended(11.0) == 1
 
@@ -280,7 +281,7 @@ async def test_damaged_page_is_a_store_error(tmp_path):
 
 async def opened(directory):
     store = await Store.open(directory)
-    found = store.engine_id, {r.id: r for r in await store.living()}, await store.ended()
+    found = store.engine_id, {r.id: r for r in await store.living()}, await store.ended(Query())
     await store.close()
     return found
 

@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import gc
 import socket
 import threading
 
@@ -77,7 +78,10 @@ async def server(path, *, answers=None, backlog=4):
             writer.close()
 
 
-async def test_hundreds_at_once_find_room_in_a_short_queue(tmp_path):
+async def test_hundreds_at_once_find_room_in_a_short_queue(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        _io_async, "CONNECT_TIMEOUT_S", 60.0
+    )  # on a host that has other things to do
     async with server(str(tmp_path / "s")) as (http, met):
         answers = await asyncio.gather(*(http.call(Ask("GET", f"/{n}")) for n in range(400)))
         assert [answer.body for answer in answers] == [b"/%d" % n for n in range(400)]
@@ -139,3 +143,15 @@ async def test_silence_and_a_break_are_told_apart(tmp_path):
     (await met).close()
     await http.close()
     listening.close()
+
+
+async def test_a_client_that_is_forgotten_in_a_cycle_closes_its_connections(tmp_path):
+    async with server(str(tmp_path / "s")) as (_, met):
+        cycle = [_io_async.Http(Origin("http://x", str(tmp_path / "s")))]
+        await cycle[0].call(Ask("GET", "/"))
+        cycle.append(cycle)
+        del cycle
+        gc.collect()
+        async with asyncio.timeout(30):
+            while not met[0].transport.is_closing():
+                await asyncio.sleep(0.01)

@@ -20,6 +20,8 @@ from tupper.sdk._shared.info import Grant
 from tupper.sdk._shared.link import REQUEST_TIMEOUT_S, Answer, Ask, LinkError, Origin, Trouble
 
 HEALTH_TIMEOUT_S = 4.0
+# A sandbox may be saved again and again, and each time nobody listens for a moment.
+TRIES = 5
 PROCESS = "/process.Process/"
 FILESYSTEM = "/filesystem.Filesystem/"
 UNARY_MAX = 64 * 1024 * 1024  # bytes: a listing of some 100,000 entries
@@ -50,13 +52,15 @@ class Agent:
         headers = {"X-Access-Token": self.grant.token} if self.grant.token else {}
         if self.grant.socket:
             return Origin("http://agent", self.grant.socket, headers)
-        server = (await self._control.connect()).origin
-        headers |= {"E2b-Sandbox-Id": self.grant.sandbox_id, "E2b-Sandbox-Port": AGENT_PORT}
-        return Origin(server.url, server.socket, headers, server.proxy)
+        return await find_port(self._control, self.grant, AGENT_PORT, headers)
 
     def limit(self, request_timeout: float | None) -> float | None:
         """Seconds for a call: None means the usual, 0 no limit."""
         return self._request_timeout_s if request_timeout is None else request_timeout or None
+
+    def refuse_cloud(self, what: str) -> None:
+        """Refuse what only an agent of tupper's can do."""
+        self._control.target.refuse_cloud(what)
 
     async def unary(
         self,
@@ -91,15 +95,14 @@ class Agent:
     async def buffered(self, ask: Ask, body: Body = None) -> Answer:
         """A call whose answer fits into memory. Failures of the connection are explained."""
         http = await self.http()
-        try:
-            return await http.call(ask, body, limit=UNARY_MAX)
-        except LinkError as error:
-            if not await self.may_repeat(error):
-                raise await self.explain(error) from error
-        try:
-            return await http.call(ask, body, limit=UNARY_MAX)
-        except LinkError as error:
-            raise await self.explain(error) from error
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return await http.call(ask, body, limit=UNARY_MAX)
+            except LinkError as error:
+                if tries == TRIES or not await self.may_repeat(error):
+                    raise await self.explain(error) from error
 
     async def stream(
         self, route: str, message: bytes, headers: Mapping[str, str], silence_s: float | None
@@ -134,12 +137,14 @@ class Agent:
         Errors:
             LinkError: the connection failed.
         """
-        try:
-            return await (await self.http()).open(ask, body)
-        except LinkError as error:
-            if not await self.may_repeat(error):
-                raise
-        return await (await self.http()).open(ask, body)
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return await (await self.http()).open(ask, body)
+            except LinkError as error:
+                if tries == TRIES or not await self.may_repeat(error):
+                    raise
 
     async def is_healthy(self) -> bool:
         """Whether the agent answers now.
@@ -157,14 +162,16 @@ class Agent:
         Errors:
             LinkError: it could not be asked.
         """
-        try:
-            return await self.is_healthy()
-        except LinkError as error:
-            if error.trouble is Trouble.SILENT:
-                raise
-            if not await self._control.is_there(self.grant.sandbox_id):
-                raise
-        return await self.is_healthy()
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return await self.is_healthy()
+            except LinkError as error:
+                if tries == TRIES or error.trouble is Trouble.SILENT:
+                    raise
+                if not await self._control.is_there(self.grant.sandbox_id):
+                    raise
 
     async def may_repeat(self, error: LinkError) -> bool:
         """Whether a request never got to the agent, and would now."""
@@ -197,6 +204,17 @@ class Agent:
         """Close the connections; the object can be used again."""
         if self._http is not None:
             await self._http.close()
+
+
+async def find_port(
+    control: Control, grant: Grant, port: str, headers: Mapping[str, str]
+) -> Origin:
+    """Where a port of a sandbox is reached through its server's edge."""
+    server = (await control.connect()).origin
+    if (cloud := control.target.cloud) is not None:
+        return cloud.origin(grant.sandbox_id, grant.domain, port, headers, server.proxy)
+    routed = {"E2b-Sandbox-Id": grant.sandbox_id, "E2b-Sandbox-Port": port}
+    return Origin(server.url, server.socket, {**headers, **routed}, server.proxy)
 
 
 def user_header(user: str | None) -> dict[str, str]:

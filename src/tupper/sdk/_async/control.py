@@ -18,7 +18,7 @@ from urllib.parse import quote
 import tupper
 from tupper.core import log
 from tupper.core.errors import GuestMisbehaved, TupperError
-from tupper.protocol.connect import as_object, parse_json
+from tupper.protocol.connect import as_list, as_object, parse_json
 from tupper.sdk import _daemon
 from tupper.sdk._io_async import Http, Lock, in_thread, sleep
 from tupper.sdk._shared import errors
@@ -188,16 +188,29 @@ class Control:
         if self._http is not None:
             await self._http.close()
 
+    def read(self, answer: Answer) -> object:
+        """The JSON of an answer; of E2B's cloud without what a tupper would add."""
+        value = decode(answer)
+        if self.target.cloud is None:
+            return value
+        items = as_list(value)
+        return _bare(value) if items is None else [_bare(item) for item in items]
+
+    def mark(self, info: SandboxInfo) -> SandboxInfo:
+        """Say so if a sandbox is on E2B's cloud."""
+        cloud = self.target.cloud
+        return info if cloud is None else cloud.mark(info)
+
     async def get_info(self, sandbox_id: str, *, ended: bool = False) -> SandboxInfo:
-        """One sandbox."""
-        query = {"ended": "true"} if ended else {}
+        """One sandbox. E2B's cloud knows none that has ended."""
+        query = {"ended": "true"} if ended and self.target.cloud is None else {}
         answer = await self.call(
             "GET",
             sandbox_path(sandbox_id),
             query=query,
             timeout_s=_PROBE_TIMEOUT_S if ended else None,
         )
-        return parse_info(decode(answer))
+        return self.mark(parse_info(self.read(answer)))
 
     async def is_there(self, sandbox_id: str) -> bool:
         """Whether a sandbox runs and its agent answers; waits while it is being saved.
@@ -209,6 +222,8 @@ class Control:
             if info.state is SandboxState.PAUSED and info.lifecycle:
                 if not info.lifecycle["auto_resume"]:
                     return False
+                if self.target.cloud is not None:
+                    return True  # its edge does that by itself
                 path = sandbox_path(sandbox_id, "/connect", version="/v2")
                 await self.call("POST", path, body={"tupper": {}}, timeout_s=_RESUME_TIMEOUT_S)
                 return True
@@ -275,6 +290,11 @@ def decode(answer: Answer, *, strict: bool = True) -> object:
         if strict:
             raise errors.ProtocolException(error.message) from error
         return None
+
+
+def _bare(value: object) -> object:
+    fields = as_object(value)
+    return value if fields is None else {k: v for k, v in fields.items() if k != "tupper"}
 
 
 def retry_after(answer: Answer, attempt: int) -> float | None:

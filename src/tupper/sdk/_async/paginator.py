@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Unpack
 
-from tupper.sdk._async.control import Control, decode
+from tupper.sdk._async.control import Control
 from tupper.sdk._shared.endpoint import find_target
 from tupper.sdk._shared.info import parse_infos, render_query
 from tupper.sdk._shared.pages import Pages
@@ -51,7 +51,7 @@ class AsyncSandboxPaginator(Pages):
         finally:
             await control.close()
         self._advance(answer.headers)
-        return parse_infos(decode(answer))
+        return [control.mark(info) for info in parse_infos(control.read(answer))]
 
     async def __aiter__(self) -> AsyncIterator[SandboxInfo]:
         """All of them, over all pages."""

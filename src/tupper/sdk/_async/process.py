@@ -254,8 +254,10 @@ class ProcessStream:
         try:
             await self._connect(envd.render_attach(selector, offsets | have), is_start=False)
         except LinkError as second:
-            await self.close()
-            raise await self._late(second) from second
+            if second.trouble is Trouble.SILENT:
+                await self.close()
+                raise await self._late(second) from second
+            await self._recover(second)  # it may be saved once more by now
         if self._is_stopped:
             await self.close()
         self._check_stopped()

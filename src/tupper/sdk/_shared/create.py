@@ -9,7 +9,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -65,6 +65,11 @@ class Creation:
     backend_options: Mapping[str, object] | None = None
     allow_host_ports: Sequence[int] | None = None
     owner: str | None = None
+    fallback: Sequence[str] | None = None
+
+    def without_backend(self) -> Creation:
+        """The same, whatever makes it."""
+        return replace(self, backend=None)
 
     def with_defaults(self, defaults: Mapping[str, object]) -> Creation:
         """Fill what the caller left open. An image given beats a template of the defaults."""

@@ -64,8 +64,9 @@ class ApiParams(TypedDict, total=False):
 
     ``api_url`` is ``unix:/path``, ``http://…`` or ``https://…``; without one the local background
     process is used, and started when it does not run. ``request_timeout`` is in seconds.
-    ``domain``, ``sandbox_url``, ``debug``, ``validate_api_key`` and ``http_version`` exist so that
-    code for E2B runs unchanged; they mean nothing here.
+    ``e2b:`` is E2B's own cloud, to which ``domain`` and ``sandbox_url`` belong. ``debug``,
+    ``validate_api_key`` and ``http_version`` exist so that code for E2B runs unchanged; they mean
+    nothing here.
     """
 
     request_timeout: float | None
@@ -333,6 +334,7 @@ class SandboxInfo:
         health: ``ok`` or ``unreachable``.
         end_reason: why it ended; None while it lives.
         end_detail: one line about that.
+        fallback_reason: why it is on E2B's cloud instead of here, where ``fallback`` allowed that.
     """
 
     sandbox_id: str
@@ -363,6 +365,7 @@ class SandboxInfo:
     health: str = "ok"
     end_reason: str | None = None
     end_detail: str = ""
+    fallback_reason: str | None = None
 
 
 @dataclass

@@ -21,6 +21,8 @@ from tupper.sdk._shared.link import REQUEST_TIMEOUT_S, Answer, Ask, LinkError, O
 from tupper.sdk._sync.control import Control
 
 HEALTH_TIMEOUT_S = 4.0
+# A sandbox may be saved again and again, and each time nobody listens for a moment.
+TRIES = 5
 PROCESS = "/process.Process/"
 FILESYSTEM = "/filesystem.Filesystem/"
 UNARY_MAX = 64 * 1024 * 1024  # bytes: a listing of some 100,000 entries
@@ -51,13 +53,15 @@ class Agent:
         headers = {"X-Access-Token": self.grant.token} if self.grant.token else {}
         if self.grant.socket:
             return Origin("http://agent", self.grant.socket, headers)
-        server = (self._control.connect()).origin
-        headers |= {"E2b-Sandbox-Id": self.grant.sandbox_id, "E2b-Sandbox-Port": AGENT_PORT}
-        return Origin(server.url, server.socket, headers, server.proxy)
+        return find_port(self._control, self.grant, AGENT_PORT, headers)
 
     def limit(self, request_timeout: float | None) -> float | None:
         """Seconds for a call: None means the usual, 0 no limit."""
         return self._request_timeout_s if request_timeout is None else request_timeout or None
+
+    def refuse_cloud(self, what: str) -> None:
+        """Refuse what only an agent of tupper's can do."""
+        self._control.target.refuse_cloud(what)
 
     def unary(
         self,
@@ -92,15 +96,14 @@ class Agent:
     def buffered(self, ask: Ask, body: Body = None) -> Answer:
         """A call whose answer fits into memory. Failures of the connection are explained."""
         http = self.http()
-        try:
-            return http.call(ask, body, limit=UNARY_MAX)
-        except LinkError as error:
-            if not self.may_repeat(error):
-                raise self.explain(error) from error
-        try:
-            return http.call(ask, body, limit=UNARY_MAX)
-        except LinkError as error:
-            raise self.explain(error) from error
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return http.call(ask, body, limit=UNARY_MAX)
+            except LinkError as error:
+                if tries == TRIES or not self.may_repeat(error):
+                    raise self.explain(error) from error
 
     def stream(
         self, route: str, message: bytes, headers: Mapping[str, str], silence_s: float | None
@@ -135,12 +138,14 @@ class Agent:
         Errors:
             LinkError: the connection failed.
         """
-        try:
-            return (self.http()).open(ask, body)
-        except LinkError as error:
-            if not self.may_repeat(error):
-                raise
-        return (self.http()).open(ask, body)
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return (self.http()).open(ask, body)
+            except LinkError as error:
+                if tries == TRIES or not self.may_repeat(error):
+                    raise
 
     def is_healthy(self) -> bool:
         """Whether the agent answers now.
@@ -158,14 +163,16 @@ class Agent:
         Errors:
             LinkError: it could not be asked.
         """
-        try:
-            return self.is_healthy()
-        except LinkError as error:
-            if error.trouble is Trouble.SILENT:
-                raise
-            if not self._control.is_there(self.grant.sandbox_id):
-                raise
-        return self.is_healthy()
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return self.is_healthy()
+            except LinkError as error:
+                if tries == TRIES or error.trouble is Trouble.SILENT:
+                    raise
+                if not self._control.is_there(self.grant.sandbox_id):
+                    raise
 
     def may_repeat(self, error: LinkError) -> bool:
         """Whether a request never got to the agent, and would now."""
@@ -198,6 +205,15 @@ class Agent:
         """Close the connections; the object can be used again."""
         if self._http is not None:
             self._http.close()
+
+
+def find_port(control: Control, grant: Grant, port: str, headers: Mapping[str, str]) -> Origin:
+    """Where a port of a sandbox is reached through its server's edge."""
+    server = (control.connect()).origin
+    if (cloud := control.target.cloud) is not None:
+        return cloud.origin(grant.sandbox_id, grant.domain, port, headers, server.proxy)
+    routed = {"E2b-Sandbox-Id": grant.sandbox_id, "E2b-Sandbox-Port": port}
+    return Origin(server.url, server.socket, {**headers, **routed}, server.proxy)
 
 
 def user_header(user: str | None) -> dict[str, str]:

@@ -23,9 +23,9 @@ from tupper.sdk._shared.code import (
     parse_contexts,
     parse_line,
 )
-from tupper.sdk._shared.link import Answer, Ask, LinkError, Origin
+from tupper.sdk._shared.link import Answer, Ask, LinkError
 from tupper.sdk._shared.types import OutputHandler
-from tupper.sdk._sync.agent import Agent
+from tupper.sdk._sync.agent import Agent, find_port
 from tupper.sdk._sync.control import Control, decode
 
 _GRACE_S = 30.0  # for an interrupted kernel to heed that
@@ -184,11 +184,12 @@ class CodeRunner:
     def _service(self) -> Http:
         """The way to the service, through the server."""
         if self._interpreter is None:
-            grant, server = self._agent.grant, (self._control.connect()).origin
-            headers = {"E2b-Sandbox-Id": grant.sandbox_id, "E2b-Sandbox-Port": PORT}
+            grant, headers = self._agent.grant, dict[str, str]()
+            if self._control.target.cloud is not None and grant.token:
+                headers["X-Access-Token"] = grant.token
             if grant.traffic_token:
                 headers["E2B-Traffic-Access-Token"] = grant.traffic_token
-            self._interpreter = Http(Origin(server.url, server.socket, headers, server.proxy))
+            self._interpreter = Http(find_port(self._control, grant, PORT, headers))
         return self._interpreter
 
 

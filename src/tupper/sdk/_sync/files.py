@@ -377,6 +377,7 @@ class FileCalls:
         if (self.get_info(remote, user)).type is FileType.FILE:
             self._download_file(remote, Path(local), user)
             return
+        self._agent.refuse_cloud("download of a directory")
         ask = Ask("GET", TREE, _path_query(remote, user), {"Accept-Encoding": "identity"})
         reader = self._open_read(ask)
         writer = TreeWriter(local, max_bytes=max_bytes, max_entries=max_entries)
@@ -438,6 +439,7 @@ class FileCalls:
             with source.open("rb") as file:  # noqa: ASYNC230 - opening a local file is quick
                 self.write(remote, file, user)
             return
+        self._agent.refuse_cloud("upload of a directory")
         tree = TreeReader(source, exclude)
         headers = {"Content-Type": "application/x-tar"}
         ask = Ask("POST", TREE, _path_query(remote, user), headers)

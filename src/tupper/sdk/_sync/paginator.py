@@ -10,7 +10,7 @@ from tupper.sdk._shared.endpoint import find_target
 from tupper.sdk._shared.info import parse_infos, render_query
 from tupper.sdk._shared.pages import Pages
 from tupper.sdk._shared.types import ApiParams, SandboxInfo, SandboxListOrder, SandboxQuery
-from tupper.sdk._sync.control import Control, decode
+from tupper.sdk._sync.control import Control
 
 
 class SandboxPaginator(Pages):
@@ -52,7 +52,7 @@ class SandboxPaginator(Pages):
         finally:
             control.close()
         self._advance(answer.headers)
-        return parse_infos(decode(answer))
+        return [control.mark(info) for info in parse_infos(control.read(answer))]
 
     def __iter__(self) -> Iterator[SandboxInfo]:
         """All of them, over all pages."""

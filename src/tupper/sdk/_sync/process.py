@@ -255,8 +255,10 @@ class ProcessStream:
         try:
             self._connect(envd.render_attach(selector, offsets | have), is_start=False)
         except LinkError as second:
-            self.close()
-            raise self._late(second) from second
+            if second.trouble is Trouble.SILENT:
+                self.close()
+                raise self._late(second) from second
+            self._recover(second)  # it may be saved once more by now
         if self._is_stopped:
             self.close()
         self._check_stopped()

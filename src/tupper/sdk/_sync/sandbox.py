@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NoReturn, Self, Unpack
 
 from tupper.core import log
-from tupper.core.errors import TupperError
-from tupper.protocol.connect import as_object
 from tupper.sdk import _io_sync as io
 from tupper.sdk._faces_sync import Commands, Filesystem, Pty
 from tupper.sdk._host import open_links, publish_port
@@ -23,10 +21,9 @@ from tupper.sdk._shared.create import (
     PortSpec,
     check_port,
     parse_lifetime,
-    render_creation,
     render_network_change,
 )
-from tupper.sdk._shared.endpoint import current_config, find_target
+from tupper.sdk._shared.endpoint import AGENT_PORT, find_target
 from tupper.sdk._shared.events import SandboxEventType, render_wish
 from tupper.sdk._shared.info import Grant, parse_grant, parse_metrics
 from tupper.sdk._shared.link import LinkError, Trouble
@@ -46,7 +43,7 @@ from tupper.sdk._shared.types import (
     SnapshotMode,
     VolumeSpec,
 )
-from tupper.sdk._sync import copies
+from tupper.sdk._sync import copies, creating
 from tupper.sdk._sync.agent import Agent
 from tupper.sdk._sync.code import CodeRunner
 from tupper.sdk._sync.control import Control, decode, sandbox_path
@@ -54,8 +51,6 @@ from tupper.sdk._sync.copies import SnapshotPaginator
 from tupper.sdk._sync.events import SandboxEvents
 from tupper.sdk._sync.git import Git
 from tupper.sdk._sync.paginator import SandboxPaginator
-
-CREATE_TIMEOUT_S = 1800.0  # an image may have to be pulled or a template built first
 
 
 def _connect_by_id(
@@ -134,16 +129,6 @@ def _get_metrics_by_id(
         return _get_metrics(control, sandbox_id, start, end)
     finally:
         control.close()
-
-
-def _announce_build(control: Control, body: Mapping[str, object]) -> None:
-    """Say so when a create will take a minute or more, because its template is not built yet."""
-    template = str(body["templateID"])
-    if "image" not in (as_object(body.get("tupper")) or {}) and control.has_to_build(template):
-        log.notice(
-            f"tupper: building the template {template} first, which takes a minute or more; "
-            "`tupper setup` does it ahead"
-        )
 
 
 def _update_network_by_id(
@@ -230,6 +215,7 @@ class Sandbox(CodeRunner):
         profile: str | None = None,
         allow_host_ports: Sequence[int] | None = None,
         owner: Literal["process"] | None = None,
+        fallback: Sequence[Literal["e2b"]] | None = None,
         **opts: Unpack[ApiParams],
     ) -> Self:
         """Make a sandbox; returns when it takes commands.
@@ -255,7 +241,7 @@ class Sandbox(CodeRunner):
             logger: exists for compatibility.
             idempotency_key: a second create with the same key gives the same sandbox.
             image: an OCI image instead of a template: a reference, a layout or an archive.
-            backend: which one; the strongest usable if not given.
+            backend: which one; the strongest usable if not given. ``e2b`` is E2B's cloud.
             min_isolation: refuse to make anything weaker.
             name: a unique one, usable in place of the id.
             cpus: cores, may be fractional.
@@ -274,6 +260,7 @@ class Sandbox(CodeRunner):
             profile: of the configuration, whose values fill what is not given here.
             allow_host_ports: ports of the host's loopback that it may reach.
             owner: ``process`` ends it when this process is gone, however that happens.
+            fallback: ``["e2b"]`` allows E2B's cloud, if no backend can be used here.
             opts: how to reach the server.
 
         Errors:
@@ -314,28 +301,12 @@ class Sandbox(CodeRunner):
             labels=labels,
             allow_host_ports=allow_host_ports,
             owner=owner,
+            fallback=fallback,
         )
-        try:
-            control = Control(find_target(opts))
-            body = render_creation(
-                creation.with_defaults(current_config().create_defaults(profile))
-            )
-        except TupperError as error:
-            raise errors.from_core(error) from error
-        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else None
-        limit_s = opts.get("request_timeout") or CREATE_TIMEOUT_S
-        _announce_build(control, body)
-
-        def make() -> Grant:
-            answer = control.call(
-                "POST", "/v2/sandboxes", body=body, timeout_s=limit_s, headers=headers
-            )
-            return parse_grant(decode(answer))
-
-        def undo(grant: Grant) -> None:
-            control.call("DELETE", sandbox_path(grant.sandbox_id))
-
-        return cls(control, io.guarded(make, undo))
+        control, grant = creating.create(
+            creation, opts, profile=profile, idempotency_key=idempotency_key
+        )
+        return cls(control, grant)
 
     def _connect_own(
         self,
@@ -387,8 +358,10 @@ class Sandbox(CodeRunner):
         Errors:
             SandboxNotFoundException: there is no such sandbox.
         """
+        target = find_target(opts)
+        target.refuse_cloud("events")
         query = render_wish(sandbox_id, metadata, types)
-        return SandboxEvents(Control(find_target(opts)), query).open()
+        return SandboxEvents(Control(target), query).open()
 
     @property
     def sandbox_id(self) -> str:
@@ -398,7 +371,8 @@ class Sandbox(CodeRunner):
     @property
     def sandbox_domain(self) -> str:
         """Under which its ports are reachable; empty for a local one."""
-        return self._grant.domain
+        cloud = self._control.target.cloud
+        return self._grant.domain or (cloud.domain if cloud else "")
 
     @property
     def traffic_access_token(self) -> str | None:
@@ -445,6 +419,7 @@ class Sandbox(CodeRunner):
 
     def set_idle_timeout(self, idle_timeout: float | None) -> None:
         """Let it end after this many seconds without activity; None for never."""
+        self._control.target.refuse_cloud("set_idle_timeout")
         path = sandbox_path(self.sandbox_id, "/idle-timeout", version="/tupper/v1")
         self._control.call("POST", path, body={"idleTimeout": idle_timeout})
 
@@ -496,6 +471,7 @@ class Sandbox(CodeRunner):
 
     def get_log(self) -> str:
         """What its agent and its machine had to say; for finding out what went wrong."""
+        self._control.target.refuse_cloud("get_log")
         path = sandbox_path(self.sandbox_id, "/log", version="/tupper/v1")
         return (self._control.call("GET", path)).body.decode("utf-8", "replace")
 
@@ -512,8 +488,8 @@ class Sandbox(CodeRunner):
         """
         if check_port(port) in self._ports:
             return self._ports[port]
-        if self._grant.domain:
-            return f"{port}-{self.sandbox_id}.{self._grant.domain}"
+        if domain := self.sandbox_domain:
+            return f"{port}-{self.sandbox_id}.{domain}"
         if self._grant.plain_ports:
             address = publish_port(self._control.target, self.sandbox_id, port)
         else:  # the server's edge asks for the token and dresses the request
@@ -549,9 +525,13 @@ class Sandbox(CodeRunner):
         user: str | None,
         expiration_s: int | None,
     ) -> str:
+        target = self._control.target
+        if self._links is None and target.cloud is not None:
+            domain = self._grant.domain
+            self._links = target.cloud.origin(self.sandbox_id, domain, AGENT_PORT, {}, "").url
         if self._links is None:
-            origin = self._control.target.origin()
-            self._links = open_links(self._control.target) if origin.socket else origin.url
+            origin = target.origin()
+            self._links = open_links(target) if origin.socket else origin.url
         token = self._grant.token
         signature = None
         if token:
@@ -702,7 +682,7 @@ def _connect(
         answer = control.call("POST", path, body=body)
     except errors.NotFoundException as error:
         raise errors.sandbox_not_found(error, sandbox_id) from error
-    return parse_grant(decode(answer))
+    return parse_grant(control.read(answer))
 
 
 def _kill(control: Control, sandbox_id: str) -> bool:
