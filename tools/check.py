@@ -51,6 +51,11 @@ STEPS: Mapping[str, Step] = {
     "vet": Step(("go", "vet", "./..."), folder="agent", needs="agent/go.mod"),
     "race": Step(("go", "test", "-race", "./..."), folder="agent", needs="agent/go.mod"),
     "results": Step((sys.executable, "tools/conformance_page.py", "--check")),
+    "mastra": Step(
+        ("npm", "run", "--silent", "check"),
+        folder="packages/mastra",
+        needs="packages/mastra/node_modules",  # made by npm ci; `make conformance` has its own
+    ),
     "docs": Step((sys.executable, "tools/run_snippets.py", "--syntax"), needs="docs"),
 }
 

@@ -26,9 +26,10 @@ This page is made by `tools/conformance_page.py` from the results of `make confo
 it.
 
 Each row is a test suite that somebody else wrote, at the version that is named, run against tupper
-without changes to the suite. Everything that does not pass is listed below with its reason; a run
-fails if anything else fails, and also if something that is listed passes. `make conformance` runs
-all of them, each in an environment of its own, and `python tools/conformance.py NAME` one.
+without changes to the suite; or, where it says so, tests of ours that go through somebody else's
+package, which is not changed either. Everything that does not pass is listed below with its reason;
+a run fails if anything else fails, and also if something that is listed passes. `make conformance`
+runs all of them, each in an environment of its own, and `python tools/conformance.py NAME` one.
 """
 
 

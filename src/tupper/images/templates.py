@@ -38,7 +38,13 @@ from tupper.images.recipe import Recipe, read_recipe
 from tupper.images.records import Progress, ProgressEvent, TemplateInfo, TemplateTag
 from tupper.images.store import Reference
 from tupper.images.unpack import Layer
-from tupper.protocol.naming import DEFAULT_TAG, check_name, check_tag, parse_template
+from tupper.protocol.naming import (
+    DEFAULT_TAG,
+    check_name,
+    check_tag,
+    is_build_id,
+    parse_template,
+)
 
 # Gets the recipe, what it starts from, an empty directory for the result's ``rootfs``.
 Builder = Callable[[Recipe, Rootfs, Path, Progress], Awaitable[ImageConfig]]
@@ -199,7 +205,11 @@ class Templates:
         return None
 
     def _find_registered(self, name: str, tag: str) -> Rootfs:
-        reference = self._images.store.reference(render_reference(name, tag), ANY_PLATFORM)
+        if is_build_id(tag):
+            built = (each for each in self._references(name) if _tag_of(each).build_id == tag)
+            reference = next(built, None)
+        else:
+            reference = self._images.store.reference(render_reference(name, tag), ANY_PLATFORM)
         if reference is not None and reference.stamp.split(" ")[0] == _REGISTERED:
             found = self._images.find_tree(reference.name, stamp=reference.stamp)
             if found is not None:

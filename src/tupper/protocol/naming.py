@@ -30,12 +30,25 @@ def check_name(name: str) -> str:
 def parse_template(text: str) -> tuple[str, str]:
     """The name and the tag of a template, as somebody writes it; capitals do not count.
 
+    The id of a build may stand for the tag: it names what that build made, whatever its tags are.
+
     Raises:
         InvalidArgument: it is none.
     """
     name, colon, tag = text.lower().partition(":")
     name = _ALIASES.get(name, name)
-    return check_name(name), check_tag(tag) if colon else DEFAULT_TAG
+    if not colon:
+        return check_name(name), DEFAULT_TAG
+    return check_name(name), tag if is_build_id(tag) else check_tag(tag)
+
+
+def is_build_id(tag: str) -> bool:
+    """Whether what stands in the place of a tag has the form of a build's id."""
+    try:
+        uuid.UUID(tag)
+    except ValueError:
+        return False
+    return True
 
 
 def check_tag(tag: str) -> str:
@@ -48,8 +61,6 @@ def check_tag(tag: str) -> str:
         raise InvalidArgument(
             f"not a tag of a template: {tag!r}; lower-case letters, digits, '.', '_' and '-'"
         )
-    try:
-        uuid.UUID(tag)
-    except ValueError:
-        return tag
-    raise InvalidArgument(f"the tag {tag} has the form of a build's id")
+    if is_build_id(tag):
+        raise InvalidArgument(f"the tag {tag} has the form of a build's id")
+    return tag

@@ -51,6 +51,8 @@ def find_target(engine: Engine, head: Head) -> Destination | None:
     A signed file URL names no sandbox: it is the one whose token made the signature.
     """
     destination = find_destination(head)
+    if destination is not None and destination.port == ENVD_PORT and _is_control(head.path):
+        return None
     if destination is not None or head.path != "/files":
         return destination
     if not parse_qs(head.query).get("signature"):
@@ -59,6 +61,14 @@ def find_target(engine: Engine, head: Head) -> Destination | None:
         if _is_signed(head, sandbox.record.token):
             return Destination(sandbox.id, ENVD_PORT)
     return Destination("", ENVD_PORT, "invalid signature")
+
+
+def _is_control(path: str) -> bool:
+    """Whether a path is the control plane's, whatever the headers say.
+
+    Source: e2b for Python 2.20, which names the sandbox in headers also when it asks to connect.
+    """
+    return path.startswith(("/sandboxes/", "/v2/sandboxes/"))
 
 
 def _is_signed(head: Head, token: str) -> bool:

@@ -98,7 +98,7 @@ async def _request(request: Request) -> Response:
     name, tag = parse_template(body.text("name"))
     tags = {check_tag(text.lower()) for text in body.texts("tags")}
     if ":" in body.text("name"):
-        tags.add(tag)
+        tags.add(check_tag(tag))
     cpus, memory_mib = body.number("cpuCount"), body.whole("memoryMB")
     decide_limits(CreateRequest(cpus=cpus, memory_mib=memory_mib), engine.settings)
     build = engine.builds.request(

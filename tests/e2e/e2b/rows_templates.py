@@ -64,6 +64,11 @@ def row_templates_build_and_start(w):
         *("600", "deep", "hello.txt", "deep"),
     ]
     assert made.get_info().memory_mb == 300
+    by_build = w.create(f"{name}:{info.build_id}")
+    assert by_build.commands.run("cat root.txt", cwd="/code").stdout == "root\n"
+    assert by_build.get_info().memory_mb == 300
+    unknown = f"{name}:00000000-0000-4000-8000-000000000000"
+    w.raises("SandboxException", lambda: w.create(unknown), "00000000")
     _tags(w, name)
 
 

@@ -214,6 +214,16 @@ async def test_edge_passes_requests_and_the_connection_serves_both_planes(remote
     assert by_host.json()["headers"]["host"].startswith("8000-")
 
 
+async def test_a_call_of_the_control_plane_may_name_a_sandbox_in_headers(remote):
+    made = await create(remote)
+    place = f"/sandboxes/{made['sandboxID']}"
+    answer = await remote.post(f"{place}/connect", json={"timeout": 60}, headers=edge(made))
+    assert (answer.status_code, answer.json()["sandboxID"]) == (200, made["sandboxID"])
+    # Another port is the sandbox's own, whatever it serves there.
+    inside = await remote.get(place, headers=edge(made, 8000))
+    assert inside.json()["target"] == place
+
+
 async def test_edge_answers_for_the_dead_and_the_malformed(remote):
     made = await create(remote)
     headers = edge(made)

@@ -63,6 +63,7 @@ async def test_request(remote):
     [
         {}, {"name": ""}, {"name": "a/b"}, {"name": "../a"}, {"name": "a:b:c"}, {"name": ".a"},
         {"name": "a", "tags": ["A B"]}, {"name": "a", "tags": [str(uuid.UUID(int=1))]},
+        {"name": f"a:{uuid.UUID(int=1)}"},
         {"name": "a", "cpuCount": "1"}, {"name": "a", "memoryMB": 1}, {"name": 5}, {"name": "a:"},
     ],
 )  # fmt: skip
