@@ -23,9 +23,10 @@ NAMES = (
     "idle",
     "platforms",
     "through_e2b",
+    "mcp_roundtrip",
     "soak",
 )
-_ON_REQUEST = frozenset({"soak"})
+_ON_REQUEST = frozenset({"soak", "mcp_roundtrip"})
 
 
 def main() -> int:

@@ -68,7 +68,8 @@ def area(item):
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if area(item) in _WITH_GVISOR or "integration/gvisor" in item.path.as_posix():
+        path = item.path.as_posix()
+        if area(item) in _WITH_GVISOR or "integration/gvisor" in path or "integration/qemu" in path:
             item.add_marker(pytest.mark.gvisor)
 
 

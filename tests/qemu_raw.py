@@ -164,6 +164,13 @@ class Guest:
         assert status == 200, text
         return text.decode()
 
+    def read_short(self, path):
+        """A file of /sys, which says that it is longer than it is."""
+        try:
+            return self.read(path).strip()
+        except http.client.IncompleteRead as error:
+            return error.partial.decode().strip()
+
     def write(self, path, data):
         status, text = self.ask("POST", f"/files?username=root&path={path}", data)
         assert status == 200, text

@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
     wheel = build_wheel(cache / "wheel" / clone)
     if options.pin:
         for name in names:
-            pin(suites[name], wheel)
+            pin(suites[name].place, wheel)
         return 0
     failed = [name for name in names if not _run(suites[name], cache, wheel, keep=options.keep)]
     if not options.keep:
@@ -100,7 +100,7 @@ def _run(suite: Suite, cache: Path, wheel: Path, *, keep: bool) -> bool:
     started = time.monotonic()
     print(f"{suite.name:<24} ", end="", flush=True)
     try:
-        with place_of(suite, cache, wheel) as place, _world() as home:
+        with place_of(suite.place, cache, wheel) as place, _world() as home:
             prepared = time.monotonic()
             cases, said = run_suite(suite, place, cache / "results" / suite.name, home=home)
     except (CannotPrepare, BadSuite) as exc:
@@ -224,9 +224,10 @@ def _of_tests(name: str) -> Any:
 
 def versions(suite: Suite) -> dict[str, str]:
     """The pinned versions that the suite's row shows."""
-    pins = dict(re.findall(r"(?m)^([\w.@/-]+)==(\S+)", suite.constraints.read_text()))
-    if suite.npm:
-        package = json.loads((suite.folder / suite.npm / "package.json").read_text())
+    place = suite.place
+    pins = dict(re.findall(r"(?m)^([\w.@/-]+)==(\S+)", place.constraints.read_text()))
+    if place.npm:
+        package = json.loads((place.folder / place.npm / "package.json").read_text())
         pins |= package.get("dependencies", {}) | package.get("devDependencies", {})
     return {name: pins[name] for name in suite.shows}
 

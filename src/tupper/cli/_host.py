@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 
 # Backends whose programs can be fetched. Imported when they are: doctor needs none of it.
-_SETUPS = {"gvisor": "tupper.backends.gvisor.setup"}
+_SETUPS = {"gvisor": "tupper.backends.gvisor.setup", "qemu": "tupper.backends.qemu.setup"}
 
 
 def context_for(name: str) -> BackendContext:

@@ -39,6 +39,8 @@ class EndReason(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"  # the host's limit ended the machine
     OUT_OF_DISK = "out_of_disk"  # over its disk's size, where the disk itself cannot refuse
     AGENT_DIED = "agent_died"  # PID 1 inside ended by itself
+    KERNEL_PANIC = "kernel_panic"  # the guest's own kernel gave up
+    POWERED_OFF = "powered_off"  # the guest switched itself off, or started itself again
     MACHINE_DIED = "machine_died"  # the kernel or its monitor was ended from outside
     HOST_REBOOTED = "host_rebooted"
     LEFT_BEHIND = "left_behind"  # this data directory is a copy; the machine is not

@@ -214,6 +214,7 @@ def run_sync(
     stdin: bytes | None = None,
     env: Mapping[str, str] | None = None,
     check: bool = True,
+    pass_fds: Sequence[int] = (),
     output: int | IO[bytes] | None = None,
 ) -> Completed:
     """:func:`run` for code without an event loop."""
@@ -224,6 +225,7 @@ def run_sync(
             stdout=subprocess.PIPE if output is None else output,
             stderr=subprocess.PIPE if output is None else output,
             env=dict(minimal_env() if env is None else env),
+            pass_fds=tuple(pass_fds),
             start_new_session=True,
         )
     except OSError as error:

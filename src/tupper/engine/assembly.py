@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 
-from tupper.backends.registry import GROUP, load_backends
+from tupper.backends.registry import load_backends
 from tupper.core.backend import AgentAddress, BackendContext, Isolation, Probe
 from tupper.core.paths import Paths
 from tupper.core.sandbox import SandboxRecord
@@ -40,7 +39,7 @@ def find_parts(paths: Paths, settings: Settings, engine_id: str) -> Parts:
         images=images,
         templates=Templates(images, recipe_dirs(paths), builder=builder),
         network=find_network(engine_id, paths.data),
-        backends=load_backends(context_for, entry_points=_entry_points()),
+        backends=load_backends(context_for),
         choose=_choose,
         agent=_make_agent,
         claim=claim_socket,
@@ -52,13 +51,6 @@ def find_parts(paths: Paths, settings: Settings, engine_id: str) -> Parts:
         carry_on=carry_on,
         bind=builder.bind,
     )
-
-
-def _entry_points() -> list[metadata.EntryPoint]:
-    """Installed backends, and ours also where tupper runs from a checkout without metadata."""
-    found = list(metadata.entry_points(group=GROUP))
-    ours = metadata.EntryPoint("gvisor", "tupper.backends.gvisor:GVisor", GROUP)
-    return found if any(point.name == ours.name for point in found) else [ours, *found]
 
 
 def _choose(probes: Sequence[Probe], wanted: str, least: Isolation | None) -> Probe:

@@ -20,6 +20,7 @@ from tupper.integrations import _shell
 # $1: read, write, list or stat; $2: an absolute path. The exit code is an errno of Linux.
 _ASK = """
 path=$2 above=$2
+case $path in /*) ;; *) exit 22 ;; esac
 while [ ! -e "$above" ] && [ "$above" != / ]; do above=${above%/*}; above=${above:-/}; done
 if [ "$above" != "$path" ]; then
   [ -d "$above" ] || exit 20

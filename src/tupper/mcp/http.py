@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import uvicorn
 from mcp.server import MCPServer
+from mcp.server.streamable_http import EventStore
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
@@ -25,6 +26,7 @@ from tupper.sdk._shared.errors import InvalidArgumentException
 PATH = "/mcp"
 BODY_MAX = 64 * 1024 * 1024
 SESSION_IDLE_S = 1800.0
+RETRY_MS = 500
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _LAST_ANSWERS_S = 3
 
@@ -94,8 +96,14 @@ def check(place: Place) -> None:
         )
 
 
-def build_app(server: MCPServer, place: Place) -> ASGIApp:
-    """The application: transport, checks of Host and Origin, token."""
+def build_app(server: MCPServer, place: Place, events: EventStore | None = None) -> ASGIApp:
+    """The application: transport, checks of Host and Origin, token.
+
+    Args:
+        server: with its tools.
+        place: who may come.
+        events: keeps what clients that lose a stream can ask for again; without, they call again.
+    """
     names = [*_LOOPBACK, *place.hosts]
     if not place.is_loopback:
         names += [place.host, socket.gethostname()]
@@ -109,24 +117,33 @@ def build_app(server: MCPServer, place: Place) -> ASGIApp:
         transport_security=security,
         max_request_body_size=BODY_MAX,
         session_idle_timeout=SESSION_IDLE_S,
+        event_store=events,
+        retry_interval=RETRY_MS if events else None,
     )
     return Bearer(app, place.token) if place.token else app
 
 
-def serve(server: MCPServer, place: Place, ready: Callable[[str], None]) -> None:
+def serve(
+    server: MCPServer,
+    place: Place,
+    ready: Callable[[str], None],
+    *,
+    events: EventStore | None = None,
+) -> None:
     """Serve until Ctrl-C or SIGTERM; then all sandboxes of all clients end.
 
     Args:
         server: with its tools.
         place: where.
         ready: gets the URL when it listens.
+        events: as for :func:`build_app`.
     """
     check(place)
     with _listen(place) as listener:
         port = listener.getsockname()[1]
         host = f"[{place.host}]" if ":" in place.host else place.host
         config = uvicorn.Config(
-            build_app(server, place),
+            build_app(server, place, events),
             log_level="warning",
             timeout_graceful_shutdown=_LAST_ANSWERS_S,
         )

@@ -11,7 +11,8 @@ from mcp.server import MCPServer
 from mcp.server.lowlevel.helper_types import ReadResourceContents
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp_types import CallToolResult, InputRequiredResult
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS, CallToolResult, GetPromptResult, InputRequiredResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import AnyUrl, ValidationError
 
@@ -55,6 +56,16 @@ class SandboxServer(MCPServer[Sessions]):
             if isinstance(error.__cause__, ValidationError):
                 raise ToolError(explain_arguments(name, error.__cause__)) from error.__cause__
             raise
+
+    async def get_prompt(
+        self,
+        name: str,
+        arguments: dict[str, Any] | None = None,
+        context: Context[Sessions, Any] | None = None,
+    ) -> GetPromptResult | InputRequiredResult:
+        """There are no prompts; asking for one is a mistake of the client, not of the server."""
+        del arguments, context
+        raise MCPError(INVALID_PARAMS, f"Unknown prompt: {name}; this server has none")
 
     async def read_resource(
         self, uri: AnyUrl | str, context: Context[Sessions, Any] | None = None

@@ -49,6 +49,10 @@ async def test_what_python_would_say(there, prepare, name, reading, writing):
     assert await error_of(_files.write(sandbox, path, b"")) == (writing and (writing, path))
 
 
+async def test_a_path_that_is_not_absolute_is_refused(there):
+    assert await error_of(_files.read(there[0], "x")) == (errno.EINVAL, "x")
+
+
 async def error_of(call):
     """The number and the path of the error that a call raises; None if it raises none."""
     try:

@@ -29,8 +29,11 @@ def parts():
     for program in (f"qemu-system-{platform.machine()}", "mksquashfs"):
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed")
+    try:
+        home, kernel = asyncio.run(prepare_kernel())
+    except ProgramNotFound as error:
+        pytest.skip(str(error))
     top = temporary("tg-")
-    home, kernel = asyncio.run(prepare_kernel())
     rootfs = Rootfs(f"sha256:{'0' * 64}", make_root(top), ImageConfig())
     root = asyncio.run(rootimage.image(rootfs, top / "cache"))
     yield SimpleNamespace(top=top, home=home, kernel=kernel, rootfs=rootfs, root=root)
@@ -81,6 +84,13 @@ def test_the_network_is_as_the_settings_say(machine):
     assert ["eth0", "00000000", "0202000A"] in [route[:3] for route in routes]
     assert ["eth0", "0002000A", "00000000"] in [route[:3] for route in routes]
     assert "10.0.2.15" in machine.read("/proc/net/fib_trie")
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="only there the clock is measured")
+def test_its_clock_is_precise(machine):
+    """Also on a busy host: otherwise it would step with the timer's ticks."""
+    clocks = "/sys/devices/system/clocksource/clocksource0/current_clocksource"
+    machine.until(lambda: machine.read_short(clocks) == "tsc", "another clock")
 
 
 def test_a_directory_of_the_host(machine):

@@ -23,6 +23,7 @@ def world():
     world = temporary_world()
     world.install()
     lend_runsc(world)
+    lend_kernels(world)
     readable = world.run(world.python, "-c", "import tupper, click, pytest", check=False)
     if readable.returncode:
         world.remove()
@@ -43,6 +44,17 @@ def lend_runsc(world):
         world.run("mkdir", "-p", "-m", "700", place)
         shutil.copy(ours, place / "runsc")
         shutil.chown(place / "runsc", place.stat().st_uid, place.stat().st_gid)
+
+
+def lend_kernels(world):
+    """The kernels of virtual machines likewise."""
+    ours = find_paths().data / "backends" / "qemu" / "kernels"
+    if ours.is_dir():
+        place = world.home / "t" / "backends" / "qemu"
+        world.run("mkdir", "-p", "-m", "700", place)
+        shutil.copytree(ours, place / "kernels")
+        for path in [place / "kernels", *(place / "kernels").rglob("*")]:
+            shutil.chown(path, place.stat().st_uid, place.stat().st_gid)
 
 
 def tupper(world, *argv, **options):
@@ -73,6 +85,10 @@ def test_setup_and_doctor(world):
 
 def test_what_every_backend_must_do(world):
     run_tests(world, "as_user_contract.py")
+
+
+def test_what_every_backend_must_do_on_qemu(world):
+    run_tests(world, "as_user_qemu.py")
 
 
 def test_sandboxes_through_the_sdk(world):

@@ -88,4 +88,4 @@ async def test_bad_settings_do_not_hide_other_backends(module):
 def test_gvisor_is_a_backend_once_with_and_without_metadata(monkeypatch):
     assert isinstance(load_backends(contexts())["gvisor"], GVisor)
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [])
-    assert [point.name for point in installed()] == ["gvisor"]
+    assert [point.name for point in installed()] == ["gvisor", "qemu"]

@@ -45,7 +45,8 @@ def command_line(*, tsc_khz: int = 0, machine: str = platform.machine()) -> str:
         return " ".join(["console=ttyAMA0", *words])
     words = ["console=ttyS0", *words, "reboot=t", "no_timer_check"]
     if tsc_khz:
-        words.append(f"tsc_early_khz={tsc_khz}")
+        # The kernel would check it against timer ticks, which a busy host delivers late.
+        words += [f"tsc_early_khz={tsc_khz}", "tsc=reliable"]
     return " ".join(words)
 
 

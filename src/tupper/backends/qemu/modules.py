@@ -24,7 +24,7 @@ else:
 # What a guest cannot do without, in an order that has the devices last.
 NEEDED = ("overlay", "squashfs", "ext4", "virtio_blk", "virtio_console", "virtio_mmio")
 # What makes it complete; left out where a kernel does not have it.
-WANTED = ("crc32c_generic", "erofs", "virtio_net", "9pnet_virtio", "9p", "virtio_balloon")
+WANTED = ("crc32c_generic", "virtio_net", "9pnet_virtio", "9p", "virtio_balloon")
 _SUFFIX = re.compile(r"\.ko(?:\.(?:xz|zst|gz))?$")
 _DEPENDS = re.compile(rb"(?:^|\0)depends=([^\0]*)\0")
 
