@@ -26,7 +26,7 @@ type Manager struct {
 	buffers  sync.Pool
 	workers  sync.WaitGroup
 	open     chan struct{} // closed when commands may start
-	guard    *guard        // nil where the kernel has an OOM killer
+	guard    *guard        // nil where the sandbox has no limit of memory
 
 	mu      sync.Mutex
 	live    map[int]*Process
@@ -46,7 +46,7 @@ func NewManager(s *settings.Settings, reaper *supervise.Reaper, shield *supervis
 		live:    map[int]*Process{}, ended: map[int]*Process{}, oomSeen: oomKills(),
 		open: make(chan struct{}),
 	}
-	if s.Limits.MemoryMiB > 0 && !hasOOMKiller() {
+	if s.Limits.MemoryMiB > 0 {
 		m.guard = newGuard(m, s.Limits.MemoryMiB)
 	}
 	return m

@@ -3,6 +3,7 @@ package process
 import (
 	"bytes"
 	"os"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -11,20 +12,24 @@ import (
 
 // guard ends the largest process of a guest that runs out of memory.
 //
-// It is for kernels without an OOM killer of their own (gVisor): there the
-// host would end the whole sandbox, or, worse, a part of gVisor without which
-// the rest hangs. It looks at the free memory (one system call) as often as
-// could make a difference, and only while there is somebody to take memory:
-// an idle sandbox costs nothing.
+// A kernel without an OOM killer of its own (gVisor) would have the host end
+// the whole sandbox, or, worse, a part of gVisor without which the rest hangs.
+// Linux has one, but without swap it may first look for pages of files again
+// and again, for minutes, in which nothing else runs. So the guard looks at the
+// memory that is left as often as could make a difference, and only while there
+// is somebody to take some: an idle sandbox costs nothing.
 type guard struct {
 	manager *Manager
 	wake    chan struct{}
-	low     uint64 // free memory at which a process has to go; bytes
+	low     uint64 // memory left at which a process has to go; bytes
+	left    func() uint64
+	crowd   func() bool // whether there are processes beside the agent
 }
 
 const (
 	fillRate  = 2 << 30 // the fastest that a guest takes memory; bytes per second
-	lowMiB    = 24      // the least free memory at which a process has to go
+	lowMiB    = 24      // the least memory left at which a process has to go
+	linuxMiB  = 8       // the same where the kernel has an OOM killer
 	slowLook  = time.Second
 	quickLook = 4 * time.Millisecond
 	shortRest = 20 * time.Millisecond // from a kill until its memory is free
@@ -33,7 +38,14 @@ const (
 // newGuard begins to look after the next start of a command. Its goroutine
 // ends with the process.
 func newGuard(m *Manager, limitMiB int) *guard {
-	g := &guard{manager: m, wake: make(chan struct{}, 1), low: uint64(max(lowMiB, limitMiB/16)) << 20}
+	g := &guard{manager: m, wake: make(chan struct{}, 1)}
+	if hasOOMKiller() {
+		g.low = uint64(max(linuxMiB, limitMiB/64)) << 20
+		g.left, g.crowd = availableMemory, func() bool { return len(supervise.Others()) > 0 }
+	} else {
+		g.low = uint64(max(lowMiB, limitMiB/16)) << 20
+		g.left, g.crowd = freeMemory, moreThanOwnThreads
+	}
 	go g.run()
 	return g
 }
@@ -53,13 +65,13 @@ func (g *guard) run() {
 	for range g.wake {
 		pause := quickLook
 		for previous := uint64(0); ; {
-			free, processes := freeMemory()
-			if free < g.low && g.relieve() {
+			left := g.left()
+			if left < g.low && g.relieve() {
 				pause = shortRest
-			} else if pause = lookAgain(free, previous, pause); g.manager.Count() == 0 && processes <= ownThreads() {
+			} else if pause = lookAgain(left, previous, pause); g.manager.Count() == 0 && !g.crowd() {
 				break
 			}
-			previous = free
+			previous = left
 			time.Sleep(pause)
 		}
 	}
@@ -78,20 +90,47 @@ func lookAgain(free, previous uint64, last time.Duration) time.Duration {
 	return min(slowLook, max(quickLook, soonest))
 }
 
-func freeMemory() (free uint64, processes int) {
+func freeMemory() uint64 {
 	var info syscall.Sysinfo_t
 	if syscall.Sysinfo(&info) != nil {
-		return ^uint64(0), 0
+		return ^uint64(0)
 	}
-	return info.Freeram * uint64(max(info.Unit, 1)), int(info.Procs)
+	return info.Freeram * uint64(max(info.Unit, 1))
 }
 
-func ownThreads() int {
-	list, err := os.ReadDir("/proc/self/task")
+// availableMemory is what Linux could give away without any swap: unlike the
+// free memory it holds the pages of files that can be dropped.
+func availableMemory() uint64 {
+	file, err := os.Open("/proc/meminfo")
 	if err != nil {
-		return 0
+		return ^uint64(0)
 	}
-	return len(list)
+	defer file.Close()
+	var head [256]byte
+	n, _ := file.Read(head[:])
+	return parseAvailable(head[:n])
+}
+
+func parseAvailable(meminfo []byte) uint64 {
+	_, rest, found := bytes.Cut(meminfo, []byte("MemAvailable:"))
+	fields := bytes.Fields(rest)
+	if !found || len(fields) == 0 {
+		return ^uint64(0)
+	}
+	kib, err := strconv.ParseUint(string(fields[0]), 10, 64)
+	if err != nil {
+		return ^uint64(0)
+	}
+	return kib << 10
+}
+
+func moreThanOwnThreads() bool {
+	var info syscall.Sysinfo_t
+	if syscall.Sysinfo(&info) != nil {
+		return false
+	}
+	list, err := os.ReadDir("/proc/self/task")
+	return int(info.Procs) > len(list) || err != nil
 }
 
 // relieve ends the process with the most memory.

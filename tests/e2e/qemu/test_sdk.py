@@ -62,6 +62,13 @@ def test_many_commands_at_once(shared):
     assert said == [f"{number}\n" for number in range(len(said))]
 
 
+def test_a_process_without_measure_is_ended_and_the_rest_goes_on(shared):
+    with pytest.raises(CommandExitException) as caught:
+        shared.commands.run("tail /dev/zero")
+    assert (caught.value.exit_code, caught.value.limit) == (137, "memory")
+    assert shared.commands.run("echo alive").stdout == "alive\n"
+
+
 def test_disk_is_as_large_as_was_asked_for(shared):
     with pytest.raises(CommandExitException) as caught:
         shared.commands.run(
