@@ -289,8 +289,11 @@ class Store:
 
         In one step: a copy that knows its new place, and still what it does not own, would end it.
         """
+        kept = self._get("place")
+        if kept == place.render():
+            return  # nothing is written: a full disk keeps no engine from starting
         with self._transaction():
-            if not place.is_that_of(self._get("place")):
+            if not place.is_that_of(kept):
                 for record in self._select("state != 'ended'", ()):
                     self._save(left_behind(record))
                 self._set("id", new_engine_id())
