@@ -13,7 +13,7 @@ from urllib.error import HTTPError
 import pytest
 
 DOC = Path(__file__).parents[3] / "docs" / "http.md"
-_EXAMPLE = re.compile(r"```sh\n(.*?)```\n```text\n(.*?)```", re.DOTALL)
+_EXAMPLE = re.compile(r"```sh\n((?:(?!```).)*)```\n```text\n(.*?)```", re.DOTALL)
 
 
 def test_every_example_prints_what_stands_below_it(served):
