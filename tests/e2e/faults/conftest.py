@@ -15,7 +15,7 @@ def furnish(home: Path) -> Path:
     """A home with the programs and the small template of this run's home."""
     ours = find_paths().data
     home.mkdir(mode=0o700, exist_ok=True)
-    for part in ("backends", "images/refs"):
+    for part in ("backends/gvisor", "images/refs"):
         if (ours / part).exists():
             shutil.copytree(ours / part, home / part, symlinks=True)
     for root in (ours / "images" / "roots").glob("*"):

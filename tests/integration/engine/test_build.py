@@ -261,8 +261,8 @@ START = "head -c 16 /dev/urandom | md5sum > once; touch ready; exec sleep 100000
 
 @pytest.fixture
 def starting(host, http):
-    (probe,) = http.get("/tupper/v1/doctor").json()["backends"]
-    if "snapshot" not in probe["capabilities"]:
+    probes = {each["backend"]: each for each in http.get("/tupper/v1/doctor").json()["backends"]}
+    if "snapshot" not in probes["gvisor"]["capabilities"]:
         pytest.skip("no snapshots on this host")
     build_id = http.post("/v3/templates", json={"name": "warm"}).json()["buildID"]
     body = {"fromTemplate": "minimal", "steps": [], "startCmd": START, "readyCmd": "test -e ready"}
