@@ -132,10 +132,14 @@ def test_half_of_a_machine_dies(new_host, which):
         made = create(http, name="x", **SMALL)
         machine = host.machine(made["sandboxID"])
         os.kill(machine["pid"] if which == "kernel" else machine["data"]["gofer_pid"], 9)
-        until(lambda: http.get("/sandboxes/x").status_code == 404, "the end")
-        until(lambda: not others(host, []), others(host, []))
-        ended = http.get(f"/sandboxes/{made['sandboxID']}", params={"ended": "true"}).json()
-    assert ended["tupper"]["endReason"] == "machine_died"
+
+        def end_reason():
+            ended = http.get(f"/sandboxes/{made['sandboxID']}", params={"ended": "true"}).json()
+            return ended.get("tupper", {}).get("endReason")
+
+        until(end_reason, "the end")
+        assert end_reason() == "machine_died"
+        assert not others(host, [])
 
 
 def test_start_beside_a_stopped_machine(new_host):

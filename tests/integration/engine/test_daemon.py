@@ -116,9 +116,13 @@ def test_kill_9_and_start_again_adopts(home):
         again = http.get("/sandboxes/kept").json()
         assert again["sandboxID"] == made["sandboxID"]
         assert again["envdAccessToken"] == made["envdAccessToken"]
-        until(lambda: http.get("/sandboxes/gone").status_code == 404, "reaped")
-        ended = http.get("/sandboxes/gone", params={"ended": "true"}).json()
-        assert ended["tupper"]["endReason"] == "machine_died"
+
+        def end_reason():
+            ended = http.get("/sandboxes/gone", params={"ended": "true"}).json()
+            return ended.get("tupper", {}).get("endReason")
+
+        until(end_reason, "reaped")
+        assert end_reason() == "machine_died"
         host, port = address.split(":")
 
         def forwarded():

@@ -108,6 +108,12 @@ def reach(address):
         return b""
 
 
+def end_reason(http, sandbox_id):
+    """Why it ended; None until all of it is gone. It is not found as soon as it begins to end."""
+    ended = http.get(f"/sandboxes/{sandbox_id}", params={"ended": "true"}).json()
+    return ended.get("tupper", {}).get("endReason")
+
+
 def test_TB089_machine_that_died_while_nobody_watched_is_reaped(host, http):
     made = create(http, name="dead")
     machine = host.machine(made["sandboxID"])
@@ -116,13 +122,8 @@ def test_TB089_machine_that_died_while_nobody_watched_is_reaped(host, http):
     stranger = subprocess.Popen(["sleep", "60"])
     host.start()
     with host.client() as again:
-
-        def reason():  # it is not found from the moment on in which it begins to end
-            ended = again.get("/sandboxes/dead", params={"ended": "true"}).json()
-            return ended.get("tupper", {}).get("endReason")
-
-        until(reason, "reaped")
-        assert reason() == "machine_died"
+        until(lambda: end_reason(again, made["sandboxID"]), "reaped")
+        assert end_reason(again, made["sandboxID"]) == "machine_died"
     assert host.leftovers() == []
     assert stranger.poll() is None
     stranger.kill()
@@ -151,7 +152,7 @@ def test_TB089_record_with_the_pid_of_a_stranger_does_not_touch_it(host, http):
     db.close()
     host.start()
     with host.client() as again:
-        until(lambda: again.get("/sandboxes/reused").status_code == 404, "reaped")
+        until(lambda: end_reason(again, made["sandboxID"]), "reaped")
     assert stranger.poll() is None
     assert start_ticks(stranger.pid)
     stranger.kill()
