@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"tupper.dev/agent/internal/entropy"
 	"tupper.dev/agent/internal/mux"
 	"tupper.dev/agent/internal/settings"
 )
@@ -109,7 +110,7 @@ func await(told <-chan mux.Told, failed <-chan error) (*Settings, error) {
 // freshen takes over the host's time and random numbers.
 func freshen(got mux.Told) error {
 	setClock(got.Time)
-	return addEntropy(got.Seed)
+	return entropy.Add(got.Seed)
 }
 
 // furnish makes the root filesystem the system that the settings describe.

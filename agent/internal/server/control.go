@@ -9,10 +9,11 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"tupper.dev/agent/internal/httpd"
 
 	"tupper.dev/agent/internal/connect"
+	"tupper.dev/agent/internal/entropy"
 	"tupper.dev/agent/internal/files"
+	"tupper.dev/agent/internal/httpd"
 	"tupper.dev/agent/internal/supervise"
 )
 
@@ -228,21 +229,15 @@ func (s *Server) identity(w httpd.ResponseWriter, r *httpd.Request) {
 	connect.WriteJSON(w, httpd.StatusOK, map[string]any{"problems": append([]string{}, problems...)})
 }
 
-// reseed stirs the kernel's random pool with the host's bytes.
+// reseed makes the kernel's random numbers depend on the host's bytes.
 func reseed(seed string) error {
 	raw, err := base64.StdEncoding.DecodeString(seed)
 	if err != nil {
 		return err
 	}
-	pool, err := os.OpenFile("/dev/urandom", os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
 	var own [32]byte
 	_, _ = rand.Read(own[:])
-	_, err = pool.Write(append(raw, own[:]...))
-	return err
+	return entropy.Add(append(raw, own[:]...))
 }
 
 // SetHostname sets the kernel's name and /etc/hostname, best effort. Where the
