@@ -40,12 +40,13 @@ class Isolation(StrEnum):
 
 
 class Capability(StrEnum):
-    """Operations that a backend may have."""
+    """Operations that a backend may have. ``save_mounts``: a sandbox with mounts can be paused."""
 
     PAUSE = "pause"
     SNAPSHOT = "snapshot"
     RESTORE = "restore"
     MOUNTS = "mounts"
+    SAVE_MOUNTS = "save_mounts"
     DISK_LIMIT = "disk_limit"
     MEMORY_LIMIT = "memory_limit"
     CPU_LIMIT = "cpu_limit"

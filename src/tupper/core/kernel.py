@@ -6,7 +6,8 @@ to fourteen milliseconds, a system call some microseconds.
 Linux keeps the mount and network namespace per *thread*. Whoever leaves one does it in a thread
 that ends afterwards, see :func:`in_thread`.
 
-Source: mount(2), umount2(2), unshare(2), setns(2) ("the calling thread").
+Source: mount(2), umount2(2), unshare(2), setns(2) ("the calling thread"); open_tree(2),
+move_mount(2), mount_setattr(2), openat2(2), whose numbers are the same on all processors.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import ctypes
 import errno
 import functools
 import os
+import struct
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -35,8 +37,18 @@ MS_NOATIME = 1024
 MS_BIND = 4096
 MS_REC = 16384
 MS_PRIVATE = 1 << 18
+MOUNT_ATTR_RDONLY = 1
+MOUNT_ATTR_NOSUID = 2
+MOUNT_ATTR_NODEV = 4
+MOUNT_ATTR_NOEXEC = 8
+MOUNT_ATTR_NOSYMFOLLOW = 0x200000
+_MOUNT_ATTR_IDMAP = 0x100000
 _MNT_DETACH = 2
 _UMOUNT_NOFOLLOW = 8
+_OPEN_TREE, _MOVE_MOUNT, _OPENAT2, _MOUNT_SETATTR = 428, 429, 437, 442
+_AT_FDCWD, _AT_EMPTY_PATH, _AT_RECURSIVE = -100, 0x1000, 0x8000
+_OPEN_TREE_CLONE, _MOVE_MOUNT_F_EMPTY_PATH = 1, 4
+_RESOLVE_NO_SYMLINKS = 4
 
 
 @functools.cache
@@ -100,6 +112,57 @@ def enter(namespace: Path, kind: int) -> None:
         _check(_libc().setns(fd, kind), str(namespace))
     finally:
         os.close(fd)
+
+
+def _call(number: int, *arguments: object, path: str = "") -> int:
+    result: int = _libc().syscall(ctypes.c_long(number), *arguments)
+    _check(min(result, 0), path)
+    return result
+
+
+def open_directory(path: Path) -> int:
+    """A descriptor of a directory, to which no symbolic link leads.
+
+    Raises:
+        OSError: it is none (``ENOTDIR``), or there is a link on the way (``ELOOP``).
+    """
+    how = struct.pack("QQQ", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)
+    name = os.fsencode(path)
+    return _call(_OPENAT2, _AT_FDCWD, name, how, ctypes.c_size_t(len(how)), path=str(path))
+
+
+def clone_tree(directory: int) -> int:
+    """A descriptor of a copy of all mounts at and below a directory, which hang nowhere.
+
+    They go when the last descriptor of them does.
+    """
+    flags = _OPEN_TREE_CLONE | _AT_EMPTY_PATH | _AT_RECURSIVE | os.O_CLOEXEC
+    return _call(_OPEN_TREE, directory, b"", ctypes.c_uint(flags))
+
+
+def move_tree(tree: int, target: Path) -> None:
+    """Hang mounts that hang nowhere at a place."""
+    to = os.fsencode(target)
+    flags = ctypes.c_uint(_MOVE_MOUNT_F_EMPTY_PATH)
+    _call(_MOVE_MOUNT, tree, b"", _AT_FDCWD, to, flags, path=str(target))
+
+
+def restrict_tree(tree: int, attributes: int, *, user_namespace: int | None = None) -> None:
+    """Take rights from mounts that hang nowhere.
+
+    Args:
+        tree: from :func:`clone_tree`.
+        attributes: ``MOUNT_ATTR_…``, which are added.
+        user_namespace: descriptor; owners are then shown, and stored, as this namespace maps them.
+
+    Raises:
+        OSError: ``EINVAL`` where a file system does not know how to show other owners.
+    """
+    if user_namespace is not None:
+        attributes |= _MOUNT_ATTR_IDMAP
+    change = struct.pack("QQQQ", attributes, 0, 0, user_namespace or 0)
+    flags = ctypes.c_uint(_AT_EMPTY_PATH | _AT_RECURSIVE)
+    _call(_MOUNT_SETATTR, tree, b"", flags, change, ctypes.c_size_t(len(change)))
 
 
 async def in_thread(

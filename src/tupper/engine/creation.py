@@ -136,9 +136,11 @@ class Creation:
         probes = await asyncio.gather(*(parts.backends[name].probe() for name in names))
         probe = parts.choose(probes, wanted, request.min_isolation)
         if request.mounts and Capability.MOUNTS not in probe.capabilities:
-            raise Unsupported(probe.backend, "mounts")
+            raise Unsupported(probe.backend, "mounts", probe.details.get("mounts", ""))
         if request.on_timeout is OnTimeout.PAUSE and Capability.SNAPSHOT not in probe.capabilities:
             raise Unsupported(probe.backend, "a pause when its time is over")
+        if request.on_timeout is OnTimeout.PAUSE and request.mounts:
+            require_saved_mounts(probe)
         self._sandbox.change(
             backend=probe.backend,
             isolation=str(probe.isolation or ""),
@@ -341,6 +343,16 @@ class Creation:
         problem(
             "sandbox.failed", sandbox=self._sandbox.id, reason=reason, error=type(error).__name__
         )
+
+
+def require_saved_mounts(probe: Probe) -> None:
+    """Refuse to save a sandbox with mounts where the backend cannot.
+
+    Raises:
+        Unsupported: it cannot.
+    """
+    if Capability.SAVE_MOUNTS not in probe.capabilities:
+        raise Unsupported(probe.backend, "a pause of a sandbox with mounts")
 
 
 def later(

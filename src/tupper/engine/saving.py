@@ -31,7 +31,7 @@ from tupper.core.log import event, problem
 from tupper.core.sandbox import SandboxRecord
 from tupper.core.snapshot import Saved
 from tupper.engine.context import Context
-from tupper.engine.creation import etc_files, hostname_of, remove_tree
+from tupper.engine.creation import etc_files, hostname_of, remove_tree, require_saved_mounts
 from tupper.engine.ending import attachment_from_json, detach, release
 from tupper.engine.events import Kind
 from tupper.engine.record import render_saved
@@ -62,6 +62,8 @@ async def check_saves(context: Context, sandbox: Sandbox, operation: str) -> Non
     probe = await backend.probe()
     if not {Capability.SNAPSHOT, Capability.RESTORE} <= probe.capabilities:
         raise Unsupported(backend.name, operation, probe.details.get("snapshots", ""))
+    if sandbox.record.mounts:
+        require_saved_mounts(probe)
 
 
 async def pause(context: Context, watch: Watch, sandbox: Sandbox, *, memory: bool) -> None:

@@ -36,6 +36,7 @@ from tupper.core.backend import (
     Machine,
     MachinePlan,
     MachineRecord,
+    Mount,
     Probe,
     Snapshot,
 )
@@ -352,6 +353,46 @@ class BackendContract(abc.ABC):
         (home / sandbox_id).mkdir(mode=0o700)
         return self.make_plan(home / sandbox_id, sandbox_id)
 
+    async def test_mounts_keep_their_promise(
+        self, home: Path, backend: Backend, plan: MachinePlan
+    ) -> None:
+        """Both sides see one directory; what is read-only for the guest stays as it is."""
+        for name in ("one", "two"):
+            (home / name).mkdir()
+            (home / name / "file").write_bytes(name.encode())
+        one = Mount(home / "one", "/srv/one", read_only=True)
+        plan = replace(plan, mounts=(one, Mount(home / "two", "/srv/two")))
+        if Capability.MOUNTS not in (await backend.probe()).capabilities:
+            with pytest.raises(Unsupported):
+                await backend.start(plan)
+            await assert_nothing_left(plan)
+            return
+        machine = await backend.start(plan)
+        try:
+            assert await agent_answers(machine.agent)
+            for name in ("one", "two"):
+                assert await _ask_files(plan, machine, f"/srv/{name}/file") == (200, name.encode())
+            assert (await _ask_files(plan, machine, "/srv/one/new", b"x"))[0] >= 400
+            assert (await _ask_files(plan, machine, "/srv/one/file", b"x"))[0] >= 400
+            assert (await _ask_files(plan, machine, "/srv/two/new", b"x"))[0] == 200
+            (home / "one" / "late").write_bytes(b"late")
+            assert await _ask_files(plan, machine, "/srv/one/late") == (200, b"late")
+        finally:
+            await machine.stop(grace_s=0)
+        assert sorted(path.name for path in (home / "one").iterdir()) == ["file", "late"]
+        assert (home / "one" / "file").read_bytes() == b"one", (home / "one" / "file").read_bytes()
+        new = (home / "two" / "new").stat()
+        assert (new.st_uid, new.st_size) == (os.getuid(), 1)
+        await assert_nothing_left(plan)
+
+    async def test_directory_that_is_gone(
+        self, home: Path, backend: Backend, plan: MachinePlan
+    ) -> None:
+        """A mount whose directory was removed since it was checked."""
+        with pytest.raises(TupperError):
+            await backend.start(replace(plan, mounts=(Mount(home / "gone", "/srv/gone"),)))
+        await assert_nothing_left(plan)
+
     async def test_capabilities_agree_with_behaviour(
         self, home: Path, backend: Backend, plan: MachinePlan
     ) -> None:
@@ -371,6 +412,29 @@ class BackendContract(abc.ABC):
         finally:
             await machine.stop(grace_s=0)
         await assert_nothing_left(plan)
+
+
+async def _ask_files(
+    plan: MachinePlan, machine: Machine, path: str, body: bytes | None = None
+) -> tuple[int, bytes]:
+    """Read a file inside as root, or write it; status and answer."""
+    reader, writer = await asyncio.open_unix_connection(machine.agent.path)
+    try:
+        writer.write(
+            f"{'GET' if body is None else 'POST'} /files?username=root&path={path} HTTP/1.1\r\n"
+            "Host: agent\r\nConnection: close\r\nContent-Type: application/octet-stream\r\n"
+            f"X-Access-Token: {plan.agent_config['accessToken']}\r\n"
+            f"Content-Length: {len(body or b'')}\r\n\r\n".encode()
+            + (body or b"")
+        )
+        async with asyncio.timeout(_ANSWER_S):
+            said = b""
+            while more := await reader.read(1 << 16):
+                said += more
+        head, _, answer = said.partition(b"\r\n\r\n")
+        return int(head.split()[1]), answer
+    finally:
+        writer.close()
 
 
 _SAVING = frozenset({Capability.SNAPSHOT, Capability.RESTORE})

@@ -13,23 +13,13 @@ kernel/sched/membarrier.c (sync_runqueues_membarrier_state).
 
 from __future__ import annotations
 
-import ctypes
 import os
-import struct
 
-_PR_SET_SECCOMP, _MODE_FILTER = 22, 2
+from tupper.core import seccomp
+
 _REGISTER_PRIVATE_EXPEDITED = 16
 # machine → (AUDIT_ARCH, number of membarrier)
 _NUMBERS = {"x86_64": (0xC000003E, 324), "aarch64": (0xC00000B7, 283)}
-_LOAD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
-_NR, _ARCH, _FIRST_ARGUMENT = 0, 4, 16  # offsets in struct seccomp_data
-_ANSWER_0, _ALLOW = 0x00050000, 0x7FFF0000
-
-
-class _Program(ctypes.Structure):
-    """``struct sock_fprog``."""
-
-    _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_void_p))
 
 
 def skip_registration() -> bool:
@@ -42,25 +32,24 @@ def skip_registration() -> bool:
     numbers = _NUMBERS.get(os.uname().machine)
     if numbers is None:
         return False
-    code = render_filter(*numbers)
-    kept = ctypes.create_string_buffer(code, len(code))
-    program = _Program(len(code) // 8, ctypes.addressof(kept))
-    libc = ctypes.CDLL(None, use_errno=True)
-    mode = ctypes.c_ulong(_MODE_FILTER)
-    refused: int = libc.prctl(_PR_SET_SECCOMP, mode, ctypes.byref(program), 0, 0)
-    return refused == 0
+    try:
+        seccomp.install(render_filter(*numbers))
+    except OSError:
+        return False
+    return True
 
 
 def render_filter(architecture: int, number: int) -> bytes:
-    """The filter: eight times ``struct sock_filter`` (code, jump if true, if false, constant)."""
-    steps = (
-        (_LOAD, 0, 0, _ARCH),
-        (_JUMP_IF_EQUAL, 0, 5, architecture),
-        (_LOAD, 0, 0, _NR),
-        (_JUMP_IF_EQUAL, 0, 3, number),
-        (_LOAD, 0, 0, _FIRST_ARGUMENT),
-        (_JUMP_IF_EQUAL, 0, 1, _REGISTER_PRIVATE_EXPEDITED),
-        (_RETURN, 0, 0, _ANSWER_0),
-        (_RETURN, 0, 0, _ALLOW),
+    """The filter, in eight steps."""
+    return seccomp.render(
+        (
+            (seccomp.LOAD, 0, 0, seccomp.ARCHITECTURE),
+            (seccomp.JUMP_IF_EQUAL, 0, 5, architecture),
+            (seccomp.LOAD, 0, 0, seccomp.NUMBER),
+            (seccomp.JUMP_IF_EQUAL, 0, 3, number),
+            (seccomp.LOAD, 0, 0, seccomp.FIRST_ARGUMENT),
+            (seccomp.JUMP_IF_EQUAL, 0, 1, _REGISTER_PRIVATE_EXPEDITED),
+            (seccomp.RETURN, 0, 0, seccomp.ANSWER),
+            (seccomp.RETURN, 0, 0, seccomp.ALLOW),
+        )
     )
-    return b"".join(struct.pack("=HBBI", *step) for step in steps)

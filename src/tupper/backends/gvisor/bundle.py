@@ -6,7 +6,7 @@ Source: OCI runtime specification 1.0.2; ``runsc flags`` of release 20240729.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,6 +104,11 @@ class Layout:
         return self.base / "meminfo"
 
     @property
+    def read_only(self) -> Path:
+        """Where directories lie that the guest may only read (in its mount namespace only)."""
+        return self.base / "read-only"
+
+    @property
     def holder(self) -> Path:
         """An ordinary user's: pid and start time of the process that holds the namespaces."""
         return self.base / "holder"
@@ -138,7 +143,7 @@ def render_config(
             _bind(layout.shared, SHARED_PATH, read_only=False),
             *(_bind(plan.agent_binary, place, read_only=True) for place in (AGENT_PATH, *sudo)),
             *(_bind(path, place, read_only=False) for place, path in etc.items()),
-            *(_bind(m.host_path, m.guest_path, read_only=m.read_only) for m in plan.mounts),
+            *_host_mounts(plan, layout),
         ],
         "linux": {
             "namespaces": [*({"type": t} for t in ("pid", "ipc", "uts", "mount")), network],
@@ -184,6 +189,12 @@ def _system_mounts(plan: MachinePlan) -> list[dict[str, object]]:
         },
         {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["ro"]},
     ]
+
+
+def _host_mounts(plan: MachinePlan, layout: Layout) -> Iterator[dict[str, object]]:
+    for number, mount in enumerate(plan.mounts):
+        source = layout.read_only / str(number) if mount.read_only else mount.host_path
+        yield _bind(source, mount.guest_path, read_only=mount.read_only)
 
 
 def _bind(source: Path, destination: str, *, read_only: bool) -> dict[str, object]:

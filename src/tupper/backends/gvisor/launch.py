@@ -42,6 +42,8 @@ class Launch:
         netns: the file of the network namespace to enter; None for the host's.
         timeout_s: until runsc is ended.
         platform: that runsc uses.
+        read_only: directories of the host that the guest may only read, with the place where the
+            guest's kernel finds them.
     """
 
     argv: Sequence[str]
@@ -50,6 +52,7 @@ class Launch:
     netns: Path | None
     timeout_s: float
     platform: Platform
+    read_only: Sequence[tuple[Path, Path]] = ()
 
 
 def launch(what: Launch, disk: Callable[[], Path] | None) -> None:
@@ -93,11 +96,34 @@ def launch_inside(what: Launch) -> None:
 def _mount_root(what: Launch, *, read_only: bool) -> None:
     """Show the guest's memory size to runsc, and skeleton and root filesystem as one."""
     layout = what.layout
+    protect(what.read_only)
     kernel.bind(layout.meminfo, "/proc/meminfo")
     if what.lower is not None:
         kernel.bind(what.lower, layout.lower, read_only=read_only)
         os.chdir(layout.base)  # this thread's alone; short names need no escaping
         kernel.mount("overlay", "root", "overlay", flags=kernel.MS_RDONLY, data=_OVERLAY_OPTIONS)
+
+
+def protect(directories: Sequence[tuple[Path, Path]]) -> None:
+    """Show directories where the host's kernel refuses changes, in the namespace that we are in.
+
+    Release 20240729 refuses to open a file of a read-only mount with ``O_TRUNC``, and empties it.
+
+    Raises:
+        OSError: a directory is gone.
+    """
+    for path, place in directories:
+        directory = kernel.open_directory(path)
+        try:
+            tree = kernel.clone_tree(directory)
+        finally:
+            os.close(directory)
+        try:
+            kernel.restrict_tree(tree, kernel.MOUNT_ATTR_RDONLY)
+            place.mkdir(parents=True)
+            kernel.move_tree(tree, place)
+        finally:
+            os.close(tree)
 
 
 def hide_network_sysctls() -> None:

@@ -85,6 +85,11 @@ def prepare(
         netns=Path("/run/netns") / plan.attachment.netns if plan.attachment else None,
         timeout_s=_START_TIMEOUT_S,
         platform=platform,
+        read_only=[
+            (mount.host_path, layout.read_only / str(number))
+            for number, mount in enumerate(plan.mounts)
+            if mount.read_only
+        ],
     )
 
 

@@ -24,7 +24,7 @@ from tupper.core.paths import make_private
 from tupper.core.userns import Obstacle, find_obstacle
 
 _CACHE_FORMAT = 2
-_SAVING = frozenset({Capability.SNAPSHOT, Capability.RESTORE})
+_SAVING = frozenset({Capability.SNAPSHOT, Capability.RESTORE, Capability.SAVE_MOUNTS})
 _REMEDY = "run: tupper setup"
 _FOR_USERS = (
     "as an ordinary user: memory and disk are guarded, not limited (a sandbox that goes over is "
