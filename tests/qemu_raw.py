@@ -61,7 +61,7 @@ class Guest:
         settings: what the guest is told, over the usual ones; None for a relay that tells nothing.
         parameters: more of the kernel's.
         network: whether it has a network device.
-        share: a directory that it finds by the name mount0; None for none.
+        share: a directory that shows it the host's directories; None for none.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Guest:
             argv += ["-netdev", "user,id=n,restrict=on", "-device", "virtio-net-device,netdev=n"]
         if self.share is not None:
             argv += ["-fsdev", f"local,id=s,path={self.share},security_model=none"]
-            argv += ["-device", "virtio-9p-device,fsdev=s,mount_tag=mount0"]
+            argv += ["-device", "virtio-9p-device,fsdev=s,mount_tag=tupper-shares"]
         return argv
 
     def start_relay(self):

@@ -37,9 +37,10 @@ type Settings struct {
 	Mounts  []Mount         `json:"mounts"`
 }
 
-// Mount is a directory of the host.
+// Mount is a directory of the host, which is seen under its name in the one
+// that the host shows.
 type Mount struct {
-	Tag      string `json:"tag"`
+	Name     string `json:"name"`
 	Path     string `json:"path"`
 	ReadOnly bool   `json:"readOnly"`
 }
@@ -121,10 +122,8 @@ func furnish(events *events, wanted *Settings) error {
 	if err := enterRoot(wanted.Agent.Sudo); err != nil {
 		return err
 	}
-	for _, m := range wanted.Mounts {
-		if err := mountHost(m); err != nil {
-			return err
-		}
+	if err := mountHost(wanted.Mounts); err != nil {
+		return err
 	}
 	if err := raiseLoopback(); err != nil {
 		return err

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"syscall"
 )
 
@@ -194,14 +193,4 @@ func switchRoot() error {
 		}
 	}
 	return nil
-}
-
-// mountHost shows a directory of the host.
-func mountHost(m Mount) error {
-	flags := uintptr(syscall.MS_NOSUID | syscall.MS_NODEV)
-	if m.ReadOnly {
-		flags |= syscall.MS_RDONLY
-	}
-	const options = "trans=virtio,version=9p2000.L,msize=262144,cache=none,access=client"
-	return mount{m.Tag, filepath.Clean("/" + m.Path), "9p", flags, options}.do()
 }

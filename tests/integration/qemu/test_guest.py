@@ -50,10 +50,10 @@ def machine(parts):
             "files": {"/etc/hosts": "127.0.0.1 inside\n"},
         },
         "network": {"address": "10.0.2.15/24", "gateway": "10.0.2.2", "mtu": 1400},
-        "mounts": [{"tag": "mount0", "path": "/data/share", "readOnly": False}],
+        "mounts": [{"name": "0", "path": "/data/share", "readOnly": False}],
     }
     share, what = parts.top / "share", (parts.home, parts.kernel, parts.root, settings)
-    share.mkdir()
+    (share / "0").mkdir(parents=True)
     with Guest(parts.top / "m", *what, network=True, share=share) as guest:
         yield guest
 
@@ -94,10 +94,10 @@ def test_its_clock_is_precise(machine):
 
 
 def test_a_directory_of_the_host(machine):
-    (machine.share / "from-host").write_text("to the guest")
+    (machine.share / "0" / "from-host").write_text("to the guest")
     assert machine.read("/data/share/from-host") == "to the guest"
     machine.write("/data/share/from-guest", b"to the host")
-    assert (machine.share / "from-guest").read_text() == "to the host"
+    assert (machine.share / "0" / "from-guest").read_text() == "to the host"
 
 
 def test_files_of_any_size_go_both_ways(machine):

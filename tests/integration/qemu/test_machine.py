@@ -281,10 +281,6 @@ async def test_disk_full_while_it_is_saved(backend, place, plan):
 
 
 async def test_what_it_cannot_do(backend, plan, place):
-    from tupper.core.backend import Mount
-
-    with pytest.raises(Unsupported, match="mounts"):
-        await backend.start(replace(plan, mounts=(Mount(place, "/m"),)))
     with pytest.raises(Unsupported, match="builds"):
         await backend.start(replace(plan, disk_image=None))
     with pytest.raises(InvalidArgument, match="64 MiB"):

@@ -90,6 +90,8 @@ class Qemu(Backend):
             "disk_mib": plan.disk_mib,
             "cpus": cpus,
             "network": plan.attachment is not None,
+            "mounts": bool(plan.mounts),
+            "gives_back": True,
         }
         return Start(
             plan=plan,
@@ -102,6 +104,8 @@ class Qemu(Backend):
             cpus=cpus,
             root=root,
             facts=facts,
+            # One that was saved by an earlier version has no such device.
+            gives_back=saved is None or saved.data.get("gives_back") is True,
         )
 
     def _refuse(self, plan: MachinePlan) -> None:
@@ -112,8 +116,6 @@ class Qemu(Backend):
             )
         if plan.disk_image is None:
             raise Unsupported(self.name, "builds", "its root filesystem is an image that is fixed")
-        if plan.mounts:
-            raise Unsupported(self.name, "mounts", "a guest's kernel would see them late or stale")
 
     def _match(
         self, saved: Snapshot, plan: MachinePlan, found: Found, artifacts: Artifacts
@@ -129,6 +131,8 @@ class Qemu(Backend):
             "memory_mib": plan.memory_mib,
             "network": plan.attachment is not None,
         }
+        if plan.mounts:
+            raise Unsupported(self.name, "mounts in a restored sandbox")
         if saved.version != found.probe.version:
             why = f"QEMU {saved.version} made it, and here is {found.probe.version}"
             raise Unsupported(self.name, "this snapshot", why)

@@ -23,6 +23,8 @@ MAC = "02:74:75:70:70:01"
 MEMORY = "ram"
 # What the emulator keeps of translated code, MiB. The default is a gigabyte.
 TRANSLATIONS_MIB = 64
+# Under this name a guest finds the host's directories.
+SHARES = "tupper-shares"
 
 _SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
 
@@ -42,6 +44,19 @@ class Drive:
     descriptor: int
     read_only: bool
     is_direct: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Directories of the host.
+
+    Args:
+        descriptor: of the one that shows all.
+        read_only: whether the guest may write to none of them.
+    """
+
+    descriptor: int
+    read_only: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +91,8 @@ class Spec:
         channel: descriptor of a listening socket for the agent; None for no agent.
         drives: its disks.
         tap: descriptor or name of the network's device; None for no network.
+        gives_back: whether memory that the guest has freed goes back to the host.
+        shares: directories of the host; None for none.
         incoming: whether a saved machine is loaded into it.
     """
 
@@ -90,6 +107,8 @@ class Spec:
     channel: int | None = None
     drives: tuple[Drive, ...] = ()
     tap: int | str | None = None
+    gives_back: bool = True
+    shares: Shares | None = None
     incoming: bool = False
 
 
@@ -106,6 +125,8 @@ def render(program: str, spec: Spec) -> list[str]:
         *(word for number, one in enumerate(spec.drives) for word in drive(one, number)),
         *channel(spec.channel),
         *network(spec.tap),
+        *memory(spec),
+        *shares(spec.shares),
         *(("-incoming", "defer") if spec.incoming else ()),
     ]
 
@@ -182,6 +203,32 @@ def network(tap: int | str | None) -> list[str]:
     return [
         *("-netdev", f"tap,id=net,{where}"),
         *("-device", f"virtio-net-device,netdev=net,mac={MAC}"),
+    ]
+
+
+def memory(spec: Spec) -> list[str]:
+    """What tells the host of memory that the guest has freed.
+
+    The RAM is a file that QEMU maps shared, so what is given back becomes a hole in it. Nothing is
+    ever taken from a guest: nobody inflates the balloon.
+    """
+    if not spec.gives_back:
+        return []
+    return ["-device", "virtio-balloon-device,free-page-reporting=on"]
+
+
+def shares(what: Shares | None) -> list[str]:
+    """The host's directories.
+
+    Owners and permissions are the files' own; inode numbers differ also across file systems.
+    """
+    if what is None:
+        return []
+    where = f"local,id=shares,path=/proc/self/fd/{what.descriptor}"
+    rights = "readonly=on" if what.read_only else "readonly=off"
+    return [
+        *("-fsdev", f"{where},security_model=passthrough,multidevs=remap,{rights}"),
+        *("-device", f"virtio-9p-device,fsdev=shares,mount_tag={SHARES}"),
     ]
 
 

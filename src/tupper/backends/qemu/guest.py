@@ -60,16 +60,11 @@ def render_settings(plan: MachinePlan) -> bytes:
             "disk": plan.disk_image is not None,
             "network": _network(plan.attachment),
             "mounts": [
-                {"tag": tag, "path": mount.guest_path, "readOnly": mount.read_only}
-                for tag, mount in zip(mount_tags(plan), plan.mounts, strict=True)
+                {"name": str(number), "path": mount.guest_path, "readOnly": mount.read_only}
+                for number, mount in enumerate(plan.mounts)
             ],
         }
     ).encode()
-
-
-def mount_tags(plan: MachinePlan) -> list[str]:
-    """The names by which a guest finds the host's directories, in the plan's order."""
-    return [f"mount{number}" for number in range(len(plan.mounts))]
 
 
 def render_news(plan: MachinePlan) -> bytes:

@@ -19,10 +19,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-from tupper.backends.qemu import command, tap
+from tupper.backends.qemu import command, sharing, tap
+from tupper.backends.qemu.handover import Handover, give
 from tupper.backends.qemu.layout import (
     AGENT_NAME,
     CHANNEL_NAME,
@@ -31,18 +30,19 @@ from tupper.backends.qemu.layout import (
     Layout,
 )
 from tupper.backends.qemu.options import Accel
+from tupper.backends.qemu.restraint import restrain
 from tupper.core import kernel
-from tupper.core.backend import Attachment
+from tupper.core.backend import Attachment, Mount
 from tupper.core.cgroup import Cgroup
 from tupper.core.errors import MachineFailed
 from tupper.core.liveness import start_ticks
 from tupper.core.paths import make_private
 from tupper.core.process import minimal_env, run_sync
+from tupper.core.userns import AS_ROOT
 
 MARK = "TUPPER_MACHINE"
 _TIMEOUT_S = 15.0
 _FIRST_UID, _UIDS = 0x70000000, 1 << 24
-_BACKLOG = 16
 _ENTER = ("nsenter", "--preserve-credentials", "-U", "-n")
 # Tells its process id, which stays the same, and then becomes the program.
 _BECOME = 'echo $$; log=$1; shift; exec "$@" >>"$log" 2>&1'
@@ -92,8 +92,10 @@ class Launch:
         memory_mib, cpus: its size.
         images: its disks.
         attachment: its network; None for none.
+        mounts: directories of the host.
         ram: descriptor of the file in memory that is its RAM.
         has_agent: whether there is a line for an agent.
+        gives_back: whether memory that the guest has freed goes back to the host.
         incoming: whether a saved machine is loaded.
         cgroup: to run in; None where there is none.
     """
@@ -108,7 +110,9 @@ class Launch:
     ram: int
     images: tuple[Image, ...] = ()
     attachment: Attachment | None = None
+    mounts: tuple[Mount, ...] = ()
     has_agent: bool = True
+    gives_back: bool = True
     incoming: bool = False
     cgroup: Cgroup | None = None
 
@@ -142,69 +146,31 @@ def make_directories(layout: Layout, uid: int | None) -> None:
     give(layout.run, uid)
 
 
-class Handover:
-    """Descriptors that a program inherits; ours are closed when the block ends."""
-
-    def __init__(self) -> None:
-        self.numbers: list[int] = []
-
-    def __enter__(self) -> Self:
-        """Itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        """Close all."""
-        for number in self.numbers:
-            os.close(number)
-
-    def take(self, number: int) -> int:
-        """Own a descriptor; the same number."""
-        self.numbers.append(number)
-        return number
-
-    def open(self, path: Path, flags: int = os.O_RDONLY) -> int:
-        """Open a file, which is no link."""
-        return self.take(os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW))
-
-    def path(self, path: Path, flags: int = os.O_RDONLY) -> str:
-        """A path for a program that wants to open a file itself."""
-        return f"/proc/self/fd/{self.open(path, flags)}"
-
-    def listen(self, directory: Path, name: str, uid: int | None) -> int:
-        """A listening socket, which belongs to a user."""
-        place = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
-                made.bind(f"/proc/self/fd/{place}/{name}")  # a short name: 107 bytes at most
-                made.listen(_BACKLOG)
-                (directory / name).chmod(0o600)
-                give(directory / name, uid)
-                return self.take(made.detach())
-        finally:
-            os.close(place)
-
-
 def launch(what: Launch) -> Running:
     """Start QEMU. Blocks, and changes the calling thread's namespace: for a thread of its own.
 
     Raises:
         OSError: something could not be opened.
         ProgramFailed: the network could not be connected.
+        Unsupported, NotFound: a directory cannot be shown.
         MachineFailed: QEMU was not even started.
     """
     uid = uid_of(what.host_name)
     ours, theirs = socket.socketpair()
     try:
         with Handover() as handed:
-            spec = _spec(what, handed, uid, handed.take(theirs.detach()))
-            argv = as_own_user(uid, command.render(str(what.program), spec))
+            console = handed.take(theirs.detach())
+            shared = _share(what, handed, uid)
+            spec = _spec(what, handed, uid, console, shared)
+            argv = command.render(str(what.program), spec)
+            if shared is None:
+                argv = as_own_user(uid, argv)
+            else:
+                argv = [*shared.prefix, *argv]
+                if uid is not None:
+                    restrain()
             pid = spawn(
-                [*_entering(what.attachment), *argv],
+                [*_entering(what), *argv],
                 host_name=what.host_name,
                 log=what.layout.output,
                 pass_fds=[*handed.numbers, what.ram],
@@ -217,7 +183,22 @@ def launch(what: Launch) -> Running:
         raise
 
 
-def _spec(what: Launch, handed: Handover, uid: int | None, console: int) -> command.Spec:
+def _share(what: Launch, handed: Handover, uid: int | None) -> sharing.Shared | None:
+    if not what.mounts:
+        return None
+    shared = sharing.share(what.mounts, what.layout.shares, uid)
+    for number in (shared.place, *shared.numbers):
+        handed.take(number)
+    return shared
+
+
+def _spec(
+    what: Launch,
+    handed: Handover,
+    uid: int | None,
+    console: int,
+    shared: sharing.Shared | None,
+) -> command.Spec:
     guest, layout = what.guest, what.layout
     drives: list[command.Drive] = []
     for image in what.images:
@@ -238,8 +219,16 @@ def _spec(what: Launch, handed: Handover, uid: int | None, console: int) -> comm
         drives=tuple(drives),
         tap=_attach(what.attachment, handed),
         ram=f"/proc/self/fd/{what.ram}",
+        gives_back=what.gives_back,
+        shares=_shares(what, shared),
         incoming=what.incoming,
     )
+
+
+def _shares(what: Launch, shared: sharing.Shared | None) -> command.Shares | None:
+    if shared is None:
+        return None
+    return command.Shares(shared.place, all(mount.read_only for mount in what.mounts))
 
 
 def _open_image(image: Image, handed: Handover) -> tuple[int, bool]:
@@ -259,7 +248,7 @@ def _attach(attachment: Attachment | None, handed: Handover) -> int | str | None
     if attachment is None:
         return None
     if attachment.holder_pid:
-        tap.connect(attachment, prefix=_entering(attachment), make=True)
+        tap.connect(attachment, prefix=_namespaces_of(attachment), make=True)
         return tap.NAME
     kernel.enter(Path("/run/netns") / attachment.netns, kernel.CLONE_NEWNET)
     number = handed.take(tap.open_tap())
@@ -267,22 +256,20 @@ def _attach(attachment: Attachment | None, handed: Handover) -> int | str | None
     return number
 
 
-def _entering(attachment: Attachment | None) -> tuple[str, ...]:
-    """What leads a command into an ordinary user's namespaces."""
-    if attachment is None or not attachment.holder_pid:
-        return ()
+def _entering(what: Launch) -> tuple[str, ...]:
+    """What leads QEMU into an ordinary user's namespaces."""
+    if what.attachment is not None and what.attachment.holder_pid:
+        return _namespaces_of(what.attachment)
+    return AS_ROOT if what.mounts and os.geteuid() != 0 else ()
+
+
+def _namespaces_of(attachment: Attachment) -> tuple[str, ...]:
     return (*_ENTER, "-t", str(attachment.holder_pid), "--")
 
 
 def as_own_user(uid: int | None, argv: Sequence[str]) -> list[str]:
     """The command line, as the machine's own user where it has one."""
     return list(argv) if uid is None else command.as_user(uid, argv)
-
-
-def give(path: Path, uid: int | None) -> None:
-    """Let a file of ours belong to a machine's own user."""
-    if uid is not None:
-        os.chown(path, uid, uid, follow_symlinks=False)
 
 
 def spawn(

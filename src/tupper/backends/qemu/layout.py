@@ -35,6 +35,11 @@ class Layout:
         return self.base / CONTROL_NAME
 
     @property
+    def shares(self) -> Path:
+        """Where the host's directories are put together; nobody else sees them there."""
+        return self.base / "shares"
+
+    @property
     def agent(self) -> Path:
         """The relay listens here."""
         return self.run / AGENT_NAME

@@ -20,7 +20,7 @@ from tupper.backends.qemu.reason import explain
 from tupper.backends.qemu.remains import remains_of
 from tupper.core import log
 from tupper.core.backend import Machine, MachineRecord, Snapshot, Usage
-from tupper.core.errors import MachineFailed
+from tupper.core.errors import MachineFailed, Unsupported
 from tupper.core.lifecycle import ExitReason
 from tupper.core.liveness import is_alive, wait_end
 from tupper.protocol.connect import as_object
@@ -126,6 +126,9 @@ class QemuMachine(Machine):
     async def snapshot(self, into: Path) -> Snapshot:
         """See the contract."""
         data = self.record.data
+        saved = dict(as_object(data.get("saved")) or {})
+        if saved.get("mounts"):
+            raise Unsupported(self.record.backend, "a snapshot of a sandbox with mounts")
         disk = str(data.get("disk", ""))
         source = saving.Source(
             layout=self._remains.layout,
@@ -134,8 +137,7 @@ class QemuMachine(Machine):
             disk=Path(disk) if disk else None,
         )
         digests = await saving.save(source, into)
-        facts: dict[str, object] = dict(as_object(data.get("saved")) or {})
-        facts["digests"] = digests
+        facts: dict[str, object] = {**saved, "digests": digests}
         return Snapshot(into, self.record.backend, str(data.get("version", "")), facts)
 
     async def wake(self) -> None:

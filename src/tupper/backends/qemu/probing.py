@@ -15,7 +15,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from tupper.backends.qemu import console, copying, kvm
@@ -26,15 +26,15 @@ from tupper.backends.qemu.options import Accel, Options
 from tupper.backends.qemu.program import OLDEST, PACKAGES, Program, find, look_at
 from tupper.backends.qemu.remains import Remains
 from tupper.core import kernel
-from tupper.core.backend import Capability, Isolation, Probe
+from tupper.core.backend import Capability, Isolation, Mount, Probe
 from tupper.core.cgroup import find_hierarchy
-from tupper.core.errors import TupperError
+from tupper.core.errors import DeadlineExceeded, TupperError
 from tupper.core.paths import make_private
 from tupper.core.userns import find_obstacle
 from tupper.protocol.connect import as_object
 
 _BACKEND = "qemu"
-_CACHE_FORMAT = 1
+_CACHE_FORMAT = 2
 _SIGN = "tupper: probe "
 _MEMORY_MIB = 128
 # A boot takes one to three seconds; a host under load, or one emulator inside another, more.
@@ -73,12 +73,16 @@ class Trial:
         kernel: its release.
         boot_ms: how long that took.
         reason: why not.
+        mounts: why directories of the host cannot be shown; empty if they can.
+        is_late: whether it had said nothing until its time was over.
     """
 
     works: bool
     kernel: str = ""
     boot_ms: int = 0
     reason: str = ""
+    mounts: str = ""
+    is_late: bool = False
 
 
 class Prober:
@@ -148,6 +152,7 @@ class Prober:
             trial = await self._trial(program, artifacts, accel)
             details[accel.value] = f"{trial.boot_ms} ms" if trial.works else trial.reason
             if trial.works:
+                details["mounts"] = trial.mounts or "yes"
                 probe = _usable(program, accel, trial, details, "; ".join(reasons))
                 return Found(probe, program, accel, artifacts)
             reasons.append(f"no {accel.value}: {trial.reason}")
@@ -171,7 +176,7 @@ class Prober:
         cache = self._home / f"probe-{accel}.json"
         if (known := _read_cache(cache, key)) is not None:
             return known
-        trial = await try_boot(program, artifacts, accel)
+        trial = await self._boot(program, artifacts, accel)
         if trial.works:
             data = {"format": _CACHE_FORMAT, "key": key, "trial": asdict(trial)}
             fresh = cache.with_suffix(f".{os.getpid()}")
@@ -179,22 +184,38 @@ class Prober:
             fresh.replace(cache)
         return trial
 
+    async def _boot(self, program: Program, artifacts: Artifacts, accel: Accel) -> Trial:
+        """With a directory of the host; where that is what fails, without."""
+        with tempfile.TemporaryDirectory(prefix="shared-", dir=self._home) as name:
+            shared = await asyncio.to_thread(Path(name).resolve)
+            trial = await try_boot(program, artifacts, accel, (Mount(shared, "/"),))
+        if trial.works or trial.is_late:
+            return trial
+        without = await try_boot(program, artifacts, accel)
+        return replace(without, mounts=trial.reason) if without.works else trial
 
-async def try_boot(program: Program, artifacts: Artifacts, accel: Accel) -> Trial:
+
+async def try_boot(
+    program: Program, artifacts: Artifacts, accel: Accel, mounts: tuple[Mount, ...] = ()
+) -> Trial:
     """Boot a guest that says who it is, and nothing else."""
     with tempfile.TemporaryDirectory(prefix="tupper-probe-") as place:
         name = f"probe-{Path(place).name}"
         remains = Remains(Layout(Path(place) / "machine"), name, None)
         try:
-            return await _boot(remains, probe_guest(artifacts, accel), program, accel)
+            return await _boot(remains, probe_guest(artifacts, accel), program, accel, mounts)
         except (TupperError, OSError) as error:
             words = remains.last_words()
-            return Trial(works=False, reason=f"{error}; {words[-500:]}" if words else str(error))
+            reason = f"{error}; {words[-500:]}" if words else str(error)
+            is_late = isinstance(error, DeadlineExceeded)
+            return Trial(works=False, reason=reason, is_late=is_late)
         finally:
             await remains.remove()
 
 
-async def _boot(remains: Remains, guest: Guest, program: Program, accel: Accel) -> Trial:
+async def _boot(
+    remains: Remains, guest: Guest, program: Program, accel: Accel, mounts: tuple[Mount, ...]
+) -> Trial:
     began = time.monotonic()
     ram = copying.memory(_MEMORY_MIB)
 
@@ -209,6 +230,7 @@ async def _boot(remains: Remains, guest: Guest, program: Program, accel: Accel) 
             memory_mib=_MEMORY_MIB,
             cpus=1,
             ram=ram.descriptor,
+            mounts=mounts,
             has_agent=False,
         )
         return launch(what).console
@@ -235,17 +257,23 @@ def _usable(
         mechanism=f"QEMU {accel.value.upper()}",
         kernel=trial.kernel,
         version=program.version,
-        capabilities=capabilities(),
+        capabilities=capabilities(mounts=not trial.mounts),
         details=details,
     )
 
 
-def capabilities() -> frozenset[Capability]:
-    """What works on this host for this user. Memory and disk are the guest's own, so limited."""
+def capabilities(*, mounts: bool) -> frozenset[Capability]:
+    """What works on this host for this user. Memory and disk are the guest's own, so limited.
+
+    Args:
+        mounts: whether directories of the host can be shown.
+    """
     found = {
         Capability.PAUSE, Capability.SNAPSHOT, Capability.RESTORE, Capability.NETWORK,
         Capability.DISK_LIMIT, Capability.MEMORY_LIMIT,
     }  # fmt: skip
+    if mounts:
+        found.add(Capability.MOUNTS)
     hierarchy = find_hierarchy() if os.geteuid() == 0 else None
     if hierarchy is not None and "cpu" in hierarchy.roots:
         found.add(Capability.CPU_LIMIT)
@@ -261,6 +289,7 @@ def _read_cache(cache: Path, key: str) -> Trial | None:
                 works=trial["works"] is True,
                 kernel=str(trial["kernel"]),
                 boot_ms=int(str(trial["boot_ms"])),
+                mounts=str(trial["mounts"]),
             )
     except (OSError, ValueError, KeyError):
         return None

@@ -12,13 +12,13 @@ from pathlib import Path
 from tupper.backends.qemu import console, copying, guest, saving
 from tupper.backends.qemu.command import DISK, ROOT
 from tupper.backends.qemu.control import connected
+from tupper.backends.qemu.handover import give
 from tupper.backends.qemu.launch import (
     Guest,
     Image,
     Launch,
     Relay,
     Running,
-    give,
     launch,
     make_directories,
     start_relay,
@@ -32,10 +32,12 @@ from tupper.backends.qemu.warm import Kept, Warm
 from tupper.core import kernel, log
 from tupper.core.backend import AgentAddress, MachinePlan, MachineRecord, Snapshot
 from tupper.core.cgroup import Cgroup, Limits, find_hierarchy
-from tupper.core.errors import InvalidArgument, MachineFailed, TupperError
+from tupper.core.errors import InvalidArgument, MachineFailed, NotFound, TupperError, Unsupported
 from tupper.protocol.connect import as_object
 
 BACKEND = "qemu"
+# Errors that say what the user can change, and nothing else.
+_OF_THE_USER = (InvalidArgument, NotFound, Unsupported)
 _WAITING = "tupper: waiting"
 _BOOT_S = 60.0
 # What QEMU itself needs on top of the guest's memory: translated code, devices, buffers.
@@ -57,6 +59,7 @@ class Start:
         cpus: processors of the guest.
         root: image of the root filesystem.
         facts: what decides what is in a machine that waits for its settings.
+        gives_back: whether it has the device by which memory goes back to the host.
     """
 
     plan: MachinePlan
@@ -69,6 +72,7 @@ class Start:
     cpus: int
     root: Path
     facts: Mapping[str, object]
+    gives_back: bool = True
 
 
 async def boot(start: Start, warm: Warm) -> QemuMachine:
@@ -97,6 +101,8 @@ async def thaw(start: Start, warm: Warm) -> QemuMachine | None:
         return None
     try:
         return await _thaw(start, warm, kept)
+    except _OF_THE_USER:
+        raise
     except (TupperError, OSError) as error:
         log.problem("warm.failed", sandbox=start.plan.sandbox_id, message=str(error)[:500])
         await warm.drop(key)
@@ -147,6 +153,8 @@ async def _launch(start: Start, ram: copying.Opened, *, incoming: bool) -> Runni
                 Image(DISK, plan.disk_image or Path(), read_only=False),
             ),
             attachment=plan.attachment,
+            mounts=plan.mounts,
+            gives_back=start.gives_back,
             incoming=incoming,
             cgroup=_make_group(plan),
         )
@@ -223,6 +231,8 @@ async def _finish(start: Start, running: Running, relay: Relay) -> MachineRecord
                 "memory_mib": plan.memory_mib,
                 "cpus": start.cpus,
                 "network": plan.attachment is not None,
+                "mounts": bool(plan.mounts),
+                "gives_back": start.gives_back,
             },
         },
     )
@@ -271,7 +281,7 @@ class _Undo:
             await asyncio.shield(remains.remove())
         except (TupperError, OSError) as failed:
             log.problem("undo.failed", step="qemu", message=str(failed))
-        if isinstance(error, TupperError | OSError) and not isinstance(error, InvalidArgument):
+        if isinstance(error, TupperError | OSError) and not isinstance(error, _OF_THE_USER):
             text = f"{error}; {words[-2000:]}" if words else str(error)
             said = _without_host_paths(text, self._start)
             raise MachineFailed(f"qemu did not start: {said}") from error

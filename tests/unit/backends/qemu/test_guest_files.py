@@ -101,8 +101,8 @@ def test_what_a_guest_is_told():
     more = json.loads(guest.render_settings(plan(attachment=attachment, mounts=mounts)))
     assert more["network"] == {"address": "10.0.0.2/30", "gateway": "10.0.0.1", "mtu": 1400}
     assert more["mounts"] == [
-        {"tag": "mount0", "path": "/x", "readOnly": False},
-        {"tag": "mount1", "path": "/y", "readOnly": True},
+        {"name": "0", "path": "/x", "readOnly": False},
+        {"name": "1", "path": "/y", "readOnly": True},
     ]
     news = json.loads(guest.render_news(plan(attachment=attachment, cold=True)))
     assert news == {"network": more["network"], "cold": True}

@@ -1,0 +1,128 @@
+"""What QEMU may not make on the host, whoever has taken it over, where it serves directories.
+
+A guest's root is a root for the directories that it is shown, so it could leave programs there
+that run as root for any user of the host. A filter on QEMU's system calls refuses modes with the
+set-user-ID bit, in every call that takes a mode; the kernel itself drops the set-group-ID bit of a
+program, as QEMU is in no group of the host and has not the capability. Nor are there new devices
+(QEMU has no capability for them either) or pipes, at which a program of the host would wait. Calls
+that would lead past the filter, because the kernel reads their arguments from memory, are not there
+for QEMU; it has others for the same purpose.
+
+Source: chmod(2), open(2), mkdir(2), mknod(2), openat2(2), io_uring(7); numbers of calls:
+asm/unistd_64.h of x86-64, asm-generic/unistd.h.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from dataclasses import dataclass
+
+from tupper.core import seccomp
+from tupper.core.errors import Unsupported
+from tupper.core.seccomp import Step
+
+_CREATES = os.O_CREAT | 0o20000000  # __O_TMPFILE, without the bit that it shares with O_DIRECTORY
+_KINDS = (0, stat.S_IFREG, stat.S_IFSOCK)  # 0 stands for a regular file too
+# Numbers from here on belong to the 32-bit calls of x86-64, which nobody needs.
+_OTHER_CALLS = 0x40000000
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """The system calls of a processor that take a mode, each with the place of that argument.
+
+    Args:
+        architecture: AUDIT_ARCH.
+        modes: of these the mode counts always.
+        opens: of these it counts if the flags, one place before, say that a file is made.
+        nodes: of these its kind counts too.
+        hidden: are not there.
+    """
+
+    architecture: int
+    modes: tuple[tuple[int, int], ...]
+    opens: tuple[tuple[int, int], ...]
+    nodes: tuple[tuple[int, int], ...]
+    hidden: tuple[int, ...] = (425, 437)  # io_uring_setup, openat2
+
+
+CALLS = {
+    "x86_64": Calls(
+        architecture=0xC000003E,
+        # chmod, fchmod, fchmodat, fchmodat2, creat, mkdir, mkdirat
+        modes=((90, 1), (91, 1), (268, 2), (452, 2), (85, 1), (83, 1), (258, 2)),
+        opens=((2, 2), (257, 3)),
+        nodes=((133, 1), (259, 2)),
+    ),
+    "aarch64": Calls(
+        architecture=0xC00000B7,
+        modes=((52, 1), (53, 2), (452, 2), (34, 2)),
+        opens=((56, 3),),
+        nodes=((33, 2),),
+    ),
+}
+
+
+def restrain() -> None:
+    """Put the filter on the calling thread and all that it starts.
+
+    Raises:
+        Unsupported: it is not known for this processor.
+        OSError: the kernel refused.
+    """
+    machine = os.uname().machine
+    if machine not in CALLS:
+        raise Unsupported("qemu", "mounts", f"there is no filter for the processor {machine}")
+    seccomp.install(render_filter(CALLS[machine]), no_new_privileges=os.geteuid() != 0)
+
+
+def render_filter(calls: Calls) -> bytes:
+    """The filter."""
+    steps = [
+        (seccomp.LOAD, 0, 0, seccomp.ARCHITECTURE),
+        (seccomp.JUMP_IF_EQUAL, 1, 0, calls.architecture),
+        (seccomp.RETURN, 0, 0, seccomp.KILL),
+        (seccomp.LOAD, 0, 0, seccomp.NUMBER),
+        (seccomp.JUMP_IF_GREATER_OR_EQUAL, 0, 1, _OTHER_CALLS),
+        _refuse(errno.ENOSYS),
+    ]
+    for number in calls.hidden:
+        steps += _for(number, [_refuse(errno.ENOSYS)])
+    for number, at in calls.modes:
+        steps += _for(number, _judge_mode(at))
+    for number, at in calls.opens:
+        makes = [_load(at - 1), (seccomp.JUMP_IF_ANY_BIT, 1, 0, _CREATES), _ALLOW]
+        steps += _for(number, [*makes, *_judge_mode(at)])
+    for number, at in calls.nodes:
+        steps += _for(number, [*_judge_kind(at), *_judge_mode(at)])
+    return seccomp.render([*steps, _ALLOW])
+
+
+_ALLOW = (seccomp.RETURN, 0, 0, seccomp.ALLOW)
+
+
+def _refuse(number: int) -> Step:
+    return (seccomp.RETURN, 0, 0, seccomp.ANSWER | number)
+
+
+def _load(argument: int) -> Step:
+    return (seccomp.LOAD, 0, 0, seccomp.FIRST_ARGUMENT + 8 * argument)
+
+
+def _for(number: int, steps: list[Step]) -> list[Step]:
+    return [(seccomp.JUMP_IF_EQUAL, 0, len(steps), number), *steps]
+
+
+def _judge_mode(at: int) -> list[Step]:
+    bit = (seccomp.JUMP_IF_ANY_BIT, 0, 1, stat.S_ISUID)
+    return [_load(at), bit, _refuse(errno.EPERM), _ALLOW]
+
+
+def _judge_kind(at: int) -> list[Step]:
+    """Goes on behind these steps for a kind of file that may be made."""
+    kinds = [
+        (seccomp.JUMP_IF_EQUAL, len(_KINDS) - number, 0, kind) for number, kind in enumerate(_KINDS)
+    ]
+    return [_load(at), (seccomp.AND, 0, 0, 0o170000), *kinds, _refuse(errno.EPERM)]

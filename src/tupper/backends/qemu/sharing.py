@@ -1,0 +1,221 @@
+"""Directories of the host for a guest: one place that shows them all, and who QEMU is there.
+
+The place is a small file system that hangs nowhere and goes with QEMU. Below it lie copies of the
+directories' mounts. On these, the host's kernel refuses set-user-ID programs, devices, running
+anything, following a symbolic link and, where that is wanted, writing, so none of it depends on
+what QEMU does or on who has taken it over.
+
+What a guest's root does there it is to do as root, so that owners are the same inside and outside.
+QEMU is not root for it. It has its own user id as always, in a user namespace where that id is
+root's, and the directories are shown with owners as this namespace maps them (an id-mapped mount).
+So it has root's rights for these directories, and an unknown user's for all the rest of the host.
+
+For an ordinary user QEMU is in the user namespace of the sandbox's network, where the user is root
+and owns also what their subordinate ids own; the user's own rights are all that is to be had.
+
+Source: mount_setattr(2); user_namespaces(7), "Interaction of system calls that change process UIDs
+or GIDs"; capabilities(7).
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tupper.core import kernel
+from tupper.core.backend import Mount
+from tupper.core.errors import MachineFailed, NotFound, Unsupported
+from tupper.core.process import minimal_env, spawn_detached
+
+_RIGHTS = (
+    kernel.MOUNT_ATTR_NOSUID
+    | kernel.MOUNT_ATTR_NODEV
+    | kernel.MOUNT_ATTR_NOEXEC
+    | kernel.MOUNT_ATTR_NOSYMFOLLOW
+)
+_SIZE = "size=64k,nr_inodes=1k,mode=0755"
+# Owners below this number are shown. Above, no number is left for each, and it is nobody's.
+_OWNERS = 0x70000000
+# Where the numbers of others than root begin in QEMU's user namespace; no user of a host is there.
+_OTHERS = 0x80000000
+# QEMU's group: nogroup. A program that gets the right of its group has none then.
+_GROUP = 65534
+_CAPABILITIES = "-all,+chown,+dac_override,+fowner"
+_NAMESPACE_S = 10.0
+_POLL_S = 0.001
+# The child must find the same code, installed or not.
+_PACKAGE = str(Path(__file__).resolve().parents[3])
+_MAIN = "from tupper.backends.qemu.sharing import main; main()"
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What QEMU is started with.
+
+    Args:
+        place: descriptor of the directory that shows all.
+        numbers: further descriptors that it inherits.
+        prefix: of its command line.
+    """
+
+    place: int
+    numbers: tuple[int, ...]
+    prefix: tuple[str, ...]
+
+
+def share(mounts: Sequence[Mount], base: Path, uid: int | None) -> Shared:
+    """Prepare directories. Blocks; changes nothing that outlives the descriptors.
+
+    Args:
+        mounts: the directories.
+        base: a private directory of the machine.
+        uid: the user that QEMU runs as; None where that is us.
+
+    Raises:
+        Unsupported: a file system that cannot show other owners.
+        NotFound: a directory is gone, or a link leads to it by now.
+    """
+    base.mkdir(mode=0o700)
+    if uid is None:
+        return _later(mounts, base)
+    namespace = make_namespace(uid)
+    try:
+        place = export(mounts, base, namespace)
+    except BaseException:
+        os.close(namespace)
+        raise
+    enter = ("nsenter", f"--user=/proc/self/fd/{namespace}", "-S", "0", "-G", str(_GROUP), "--")
+    drop = ("setpriv", "--no-new-privs", "--inh-caps=-all", f"--bounding-set={_CAPABILITIES}", "--")
+    return Shared(place, (namespace,), (*enter, *drop))
+
+
+def _later(mounts: Sequence[Mount], base: Path) -> Shared:
+    """An ordinary user may mount only inside the namespaces that QEMU is started in."""
+    place = os.open(base, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    job = {
+        "place": place,
+        "base": str(base),
+        "mounts": [[str(m.host_path), m.read_only] for m in mounts],
+    }
+    drop = ("setpriv", f"--regid={_GROUP}", "--clear-groups", "--inh-caps=-all")
+    limit = f"--bounding-set={_CAPABILITIES},+net_admin"  # it opens its TAP by name
+    environment = ("env", f"PYTHONPATH={_PACKAGE}", "PYTHONDONTWRITEBYTECODE=1")
+    child = (*environment, sys.executable, "-P", "-c", _MAIN, json.dumps(job))
+    return Shared(place, (), (*child, *drop, limit, "--no-new-privs", "--"))
+
+
+def main() -> None:
+    """Make the place in the namespaces that we are in, and become the program of the arguments.
+
+    **Shape**: the first argument is a JSON object: ``place``, the descriptor that the place is to
+    have; ``base``, a directory; ``mounts``, a list of a path and whether it is read-only.
+    """
+    from tupper.backends.qemu.restraint import restrain  # noqa: PLC0415 - of the child alone
+
+    job, argv = json.loads(sys.argv[1]), sys.argv[2:]
+    mounts = [Mount(Path(path), "/", read_only=read_only) for path, read_only in job["mounts"]]
+    os.dup2(export(mounts, Path(job["base"]), None), job["place"])
+    for name in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE"):
+        del os.environ[name]
+    restrain()
+    os.execvp(argv[0], argv)  # noqa: S606 - it becomes QEMU
+
+
+def export(mounts: Sequence[Mount], base: Path, namespace: int | None) -> int:
+    """A descriptor of a directory that shows the directories, named 0, 1 and so on.
+
+    The calling thread leaves its mount namespace for it, and returns.
+
+    Args:
+        mounts: the directories.
+        base: an empty directory, which stays empty.
+        namespace: descriptor of the user namespace by which owners are shown; None for as they are.
+
+    Raises:
+        Unsupported, NotFound: see :func:`share`.
+    """
+    trees = [_tree(mount, namespace) for mount in mounts]
+    home = os.open("/proc/thread-self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        kernel.unshare(kernel.CLONE_NEWNS)
+        try:
+            return _gather(trees, base)
+        finally:
+            if namespace is not None:
+                kernel.enter(Path(f"/proc/self/fd/{home}"), kernel.CLONE_NEWNS)
+    finally:
+        for number in (home, *trees):
+            os.close(number)
+
+
+def _gather(trees: Sequence[int], base: Path) -> int:
+    kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
+    kernel.mount("tupper", base, "tmpfs", data=_SIZE)
+    for number, tree in enumerate(trees):
+        (base / str(number)).mkdir()
+        kernel.move_tree(tree, base / str(number))
+    kernel.mount("none", base, flags=kernel.MS_BIND | kernel.MS_REMOUNT | kernel.MS_RDONLY)
+    top = os.open(base, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return kernel.clone_tree(top)
+    finally:
+        os.close(top)
+
+
+def _tree(mount: Mount, namespace: int | None) -> int:
+    rights = _RIGHTS | (kernel.MOUNT_ATTR_RDONLY if mount.read_only else 0)
+    try:
+        directory = kernel.open_directory(mount.host_path)
+    except OSError as error:
+        raise NotFound(f"the host directory of the mount {mount.guest_path} is gone") from error
+    try:
+        tree = kernel.clone_tree(directory)
+    finally:
+        os.close(directory)
+    try:
+        kernel.restrict_tree(tree, rights, user_namespace=namespace)
+    except OSError as error:
+        os.close(tree)
+        if error.errno in (errno.EINVAL, errno.ENOSYS, errno.EPERM):
+            raise _unsupported(mount) from error
+        raise
+    return tree
+
+
+def _unsupported(mount: Mount) -> Unsupported:
+    why = (
+        f"what is mounted at or below the host directory of {mount.guest_path} includes a file "
+        "system that cannot show other owners (an id-mapped mount), or the kernel cannot"
+    )
+    return Unsupported("qemu", "this mount", why)
+
+
+def make_namespace(uid: int) -> int:
+    """A descriptor of a user namespace in which a user is root, and every other owner has a place.
+
+    Raises:
+        MachineFailed: there is none in time.
+    """
+    keeper = spawn_detached(["unshare", "--user", "--", "sleep", "infinity"], env=minimal_env())
+    try:
+        path = Path(f"/proc/{keeper.pid}")
+        ours = Path("/proc/self/ns/user").stat().st_ino
+        deadline = time.monotonic() + _NAMESPACE_S
+        while (path / "ns/user").stat().st_ino == ours:  # nothing tells
+            if keeper.poll() is not None or time.monotonic() > deadline:
+                raise MachineFailed("there is no user namespace for the mounts")
+            time.sleep(_POLL_S)
+        for name in ("uid_map", "gid_map"):
+            (path / name).write_text(f"0 {uid} 1\n1 {_OTHERS + 1} {_OWNERS - 1}\n")
+        return os.open(path / "ns/user", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise MachineFailed(f"there is no user namespace for the mounts: {error}") from error
+    finally:
+        keeper.kill()
+        keeper.wait()
