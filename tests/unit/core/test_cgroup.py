@@ -65,6 +65,20 @@ def test_numbers_of_version_1(tmp_path):
     assert group.cpu_s() == 1.5
 
 
+def test_groups_of_version_1_weigh_together_as_much_as_so_many_processes(tmp_path):
+    parent = tmp_path / "tupper"
+    parent.mkdir()
+    shares = parent / "cpu.shares"
+    shares.write_text("1024")
+    hierarchy = Hierarchy(1, {"memory": tmp_path, "cpu": tmp_path})
+    groups = [Cgroup.create(hierarchy, name, Limits()) for name in ("a", "b", "c")]
+    assert shares.read_text() == "3072"
+    assert groups[0].remove() == []
+    assert shares.read_text() == "2048"
+    assert [group.remove() for group in groups[1:]] == [[], []]
+    assert shares.read_text() == "1024"
+
+
 def test_a_group_that_is_gone_has_nothing(tmp_path):
     group = Cgroup(2, (tmp_path / "gone",))
     assert (group.pids(), group.oom_kills(), group.memory_bytes(), group.cpu_s()) == (
