@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from backend_parts import remove, shared_data_dir, temporary
-from qemu_guest import Guest, make_backend, make_root, mount_small, plan_for
+from qemu_guest import SETTINGS, Guest, make_backend, make_root, mount_small, plan_for
 from tupper.backends.qemu import kvm
 from tupper.core.backend import Isolation
 from tupper.core.errors import (
@@ -54,10 +54,15 @@ def warm_machines():
     return {path.name for path in (shared_data_dir() / "backends" / "qemu" / "warm").glob("*")}
 
 
+def is_emulated():
+    return SETTINGS["accel"] == "tcg"
+
+
 async def test_probe_says_what_runs_instructions(backend, plan):
     probe = await backend.probe()
-    assert probe.isolation is Isolation.EMULATED_VM
-    assert probe.mechanism == "QEMU TCG"
+    tiers = {"tcg": Isolation.EMULATED_VM, "kvm": Isolation.HARDWARE_VM}
+    assert probe.isolation is tiers[SETTINGS["accel"]]
+    assert probe.mechanism == f"QEMU {SETTINGS['accel'].upper()}"
     assert probe.kernel
 
 
@@ -80,13 +85,18 @@ async def test_old_qemu(place):
 
 
 async def test_kvm_that_hangs_is_found_out():
-    said = await kvm.attempt(["sleep", "600"], kvm.DEVICE)
+    said = await kvm.attempt(["sh", "-c", "echo begun; exec sleep 600"], kvm.DEVICE)
     assert "did not run some instructions within 1 s" in said
+
+
+async def test_kvm_trial_that_never_begins(monkeypatch):
+    monkeypatch.setattr(kvm, "BEGINS_S", 0.1)
+    assert "did not begin within 0.1 s" in await kvm.attempt(["sleep", "600"], kvm.DEVICE)
 
 
 async def test_kvm_that_answers_nonsense():
     assert "no such" in await kvm.attempt(["sh", "-c", "echo no such thing; exit 1"], kvm.DEVICE)
-    assert await kvm.attempt(["echo", "ok"], kvm.DEVICE) == ""
+    assert await kvm.attempt(["printf", "begun\nok\n"], kvm.DEVICE) == ""
 
 
 async def test_guest_is_who_it_should_be(backend, plan):
@@ -258,7 +268,7 @@ async def test_snapshot_of_another_kind(backend, place, rootfs, saved):
     plan = plan_for(place, rootfs)
     for wrong in (
         replace(snapshot, version="6.0.0"),
-        replace(snapshot, data={**snapshot.data, "accel": "kvm"}),
+        replace(snapshot, data={**snapshot.data, "accel": "kvm" if is_emulated() else "tcg"}),
         replace(snapshot, data={**snapshot.data, "kernel": "x"}),
     ):
         with pytest.raises(Unsupported):

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tupper.backends.qemu import command, tap
+from tupper.backends.qemu import command, kvm, tap
 from tupper.backends.qemu.layout import (
     AGENT_NAME,
     CHANNEL_NAME,
@@ -202,7 +202,8 @@ def launch(what: Launch) -> Running:
     try:
         with Handover() as handed:
             spec = _spec(what, handed, uid, handed.take(theirs.detach()))
-            argv = as_own_user(uid, command.render(str(what.program), spec))
+            gid = kvm.group_of(kvm.DEVICE.stat()) if what.accel is Accel.KVM else 0
+            argv = as_own_user(uid, command.render(str(what.program), spec), gid=gid)
             pid = spawn(
                 [*_entering(what.attachment), *argv],
                 host_name=what.host_name,
@@ -274,9 +275,9 @@ def _entering(attachment: Attachment | None) -> tuple[str, ...]:
     return (*_ENTER, "-t", str(attachment.holder_pid), "--")
 
 
-def as_own_user(uid: int | None, argv: Sequence[str]) -> list[str]:
-    """The command line, as the machine's own user where it has one."""
-    return list(argv) if uid is None else command.as_user(uid, argv)
+def as_own_user(uid: int | None, argv: Sequence[str], *, gid: int = 0) -> list[str]:
+    """The command line, as the machine's own user where it has one, in one group or none (0)."""
+    return list(argv) if uid is None else command.as_user(uid, argv, gid=gid)
 
 
 def give(path: Path, uid: int | None) -> None:

@@ -218,7 +218,11 @@ async def _finish(start: Start, running: Running, relay: Relay) -> MachineRecord
             "disk": str(plan.disk_image or ""),
             "version": start.version,
             "saved": {
-                "accel": str(start.accel),
+                **{
+                    name: start.facts[name]
+                    for name in ("accel", "processor")
+                    if name in start.facts
+                },
                 "kernel": start.kernel,
                 "memory_mib": plan.memory_mib,
                 "cpus": start.cpus,
