@@ -37,7 +37,7 @@ conformance: $(VENV)/.dev
 check: $(VENV)/.dev
 	$(BIN)/python tools/check.py
 
-bench: setup
+bench: setup $(VENV)/.dev
 	$(BIN)/python -m benchmarks $(ARGS)
 
 docs: $(VENV)/.runtime

@@ -26,7 +26,7 @@ NAMES = (
     "mcp_roundtrip",
     "soak",
 )
-_ON_REQUEST = frozenset({"soak", "mcp_roundtrip"})
+_ON_REQUEST = frozenset({"soak"})
 
 
 def main() -> int:
