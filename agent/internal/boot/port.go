@@ -4,18 +4,18 @@ import (
 	"fmt"
 	"os"
 	"syscall"
-
-	"tupper.dev/agent/internal/mux"
 )
 
-// port is a virtio-serial port. Its device says that it is at its end when the
-// host has closed the other one, and goes on when that is opened again.
+// port is a virtio-serial port. While nobody is at the host's end its device
+// says that it is at its end, and it goes on when somebody comes; both can be
+// old news, since the kernel hears of them beside the bytes. A restored machine
+// hears at once that its host has gone and that another is there.
 //
-// Source: Linux, drivers/char/virtio_console.c, port_fops_read and port_fops_poll.
+// Source: Linux, drivers/char/virtio_console.c, port_fops_read, port_fops_poll,
+// and control_work_handler against in_intr.
 type port struct {
 	file *os.File
 	raw  syscall.RawConn
-	hung bool // the last read found nobody there
 }
 
 func openPort(events *events, name string) (*port, error) {
@@ -34,31 +34,21 @@ func openPort(events *events, name string) (*port, error) {
 	return &port{file: file, raw: raw}, nil
 }
 
-// Read returns mux.ErrHangup once for every time that the host goes away.
+// Read waits for bytes, also while nobody is there to send any.
 func (p *port) Read(b []byte) (int, error) {
 	var n int
 	var failure error
 	err := p.raw.Read(func(fd uintptr) bool {
 		n, failure = syscall.Read(int(fd), b)
-		switch {
-		case failure == syscall.EAGAIN, failure == syscall.EINTR:
-			return false
-		case failure == nil && n == 0:
-			was := p.hung
-			p.hung = true
-			return !was
-		}
-		return true
+		nothing := failure == nil && n == 0 || failure == syscall.EAGAIN || failure == syscall.EINTR
+		return !nothing
 	})
 	switch {
 	case err != nil:
 		return 0, err
 	case failure != nil:
 		return 0, fmt.Errorf("%s: %w", p.file.Name(), failure)
-	case n == 0:
-		return 0, mux.ErrHangup
 	}
-	p.hung = false
 	return n, nil
 }
 

@@ -12,10 +12,6 @@ import (
 	"time"
 )
 
-// ErrHangup is what the port's Read returns when the host's end was closed. The
-// next Read waits for a host again.
-var ErrHangup = errors.New("mux: nobody is at the host's end")
-
 const (
 	backlog = 128
 	// MaxSettings is the longest text of settings.
@@ -74,14 +70,14 @@ func (g *Guest) Settings() <-chan Told {
 	return g.wants
 }
 
-// Run reads until the port fails.
+// Run reads until the port fails. A session lasts until the next hello: that
+// the host has gone away is not taken from the port, which tells it beside the
+// bytes and so perhaps late, when the next session has begun.
 func (g *Guest) Run() error {
 	d := &decoder{in: g.port}
 	for {
 		f, err := d.next()
 		switch {
-		case errors.Is(err, ErrHangup):
-			g.replace(nil)
 		case errors.Is(err, errFrame): // the rest of one that was cut short
 		case err != nil:
 			g.replace(nil)
@@ -219,9 +215,26 @@ func (l *listener) offer(st *Stream) bool {
 	}
 	select {
 	case l.queue <- st:
-		return true
 	default:
 		return false
+	}
+	select {
+	case <-l.over: // closed since we looked, and perhaps emptied
+		l.drain()
+	default:
+	}
+	return true
+}
+
+// drain closes what nobody will accept any more.
+func (l *listener) drain() {
+	for {
+		select {
+		case st := <-l.queue:
+			_ = st.Close()
+		default:
+			return
+		}
 	}
 }
 
@@ -242,14 +255,7 @@ func (l *listener) Close() error {
 		l.guest.listener, l.guest.listening = nil, false
 		l.guest.mu.Unlock()
 		close(l.over)
-		for {
-			select {
-			case st := <-l.queue:
-				_ = st.Close()
-			default:
-				return
-			}
-		}
+		l.drain()
 	})
 	return nil
 }

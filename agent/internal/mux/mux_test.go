@@ -50,7 +50,7 @@ func (s *switchable) Read(b []byte) (int, error) {
 		s.mu.Lock()
 		s.conn = conn
 		s.mu.Unlock()
-		return 0, ErrHangup
+		return s.Read(b)
 	case <-s.done:
 		return 0, io.ErrUnexpectedEOF
 	}

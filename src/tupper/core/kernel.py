@@ -12,6 +12,7 @@ Source: mount(2), umount2(2), unshare(2), setns(2) ("the calling thread").
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import errno
 import functools
@@ -101,7 +102,9 @@ def enter(namespace: Path, kind: int) -> None:
         os.close(fd)
 
 
-async def in_thread(work: Callable[[], _T], *, name: str) -> _T:
+async def in_thread(
+    work: Callable[[], _T], *, name: str, drop: Callable[[_T], object] | None = None
+) -> _T:
     """Run ``work`` in a thread that is thrown away, and wait for it, also when cancelled.
 
     The thread must end: it may be in other namespaces than the rest of us.
@@ -109,25 +112,34 @@ async def in_thread(work: Callable[[], _T], *, name: str) -> _T:
     Args:
         work: blocks.
         name: of the thread.
+        drop: gets a result that comes when its caller has been cancelled, to close or undo it;
+            blocks for moments only, and does not fail. None where nothing must be closed.
     """
     loop = asyncio.get_running_loop()
-    done: asyncio.Future[_T] = loop.create_future()
+    over: asyncio.Future[None] = loop.create_future()
+    made: list[_T] = []
 
     def body() -> None:
         try:
-            result = work()
+            made.append(work())
         except BaseException as error:  # noqa: BLE001 (handed to the waiting task)
-            loop.call_soon_threadsafe(done.set_exception, error)
+            loop.call_soon_threadsafe(over.set_exception, error)
         else:
-            loop.call_soon_threadsafe(done.set_result, result)
+            loop.call_soon_threadsafe(over.set_result, None)
 
     thread = threading.Thread(target=body, name=name)
     thread.start()
     try:
-        return await asyncio.shield(done)
+        await asyncio.shield(over)
+        return made.pop()
     except asyncio.CancelledError:
-        await asyncio.wait([done])
-        done.exception()  # seen; the cancellation is what counts
+        while not over.done():
+            with contextlib.suppress(asyncio.CancelledError):  # once is enough
+                await asyncio.wait([over])
+        over.exception()  # seen; the cancellation is what counts
         raise
     finally:
         thread.join()
+        if drop is not None:
+            for unwanted in made:
+                drop(unwanted)

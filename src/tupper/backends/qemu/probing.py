@@ -213,7 +213,7 @@ async def _boot(remains: Remains, guest: Guest, program: Program, accel: Accel) 
         )
         return launch(what).console
 
-    with await kernel.in_thread(work, name="qemu-probe") as line:
+    with await kernel.in_thread(work, name="qemu-probe", drop=socket.socket.close) as line:
         said = await console.hear(line, _SIGN, timeout_s=_LIMIT_S[accel])
     match = _RELEASE.search(said)
     took_ms = round((time.monotonic() - began) * 1000)

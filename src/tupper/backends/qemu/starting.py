@@ -166,7 +166,7 @@ async def _launch(start: Start, ram: copying.Opened, *, incoming: bool) -> Runni
         )
         return launch(what)
 
-    return await kernel.in_thread(work, name="qemu-launch")
+    return await kernel.in_thread(work, name="qemu-launch", drop=lambda late: late.console.close())
 
 
 async def _load(
