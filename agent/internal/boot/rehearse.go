@@ -3,6 +3,7 @@ package boot
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"syscall"
 	"time"
@@ -14,13 +15,34 @@ const rehearsal = 5 * time.Second
 
 // rehearse lets the image's shell run once and do nothing, so that what a first
 // command needs is in memory already when a machine is saved for others: reading
-// it from the packed image takes an emulated processor longest. The shell reads
-// none of the image's own scripts, for these may do anything, and once for all.
+// it from the packed image takes an emulated processor longest. The shell runs
+// none of the image's own scripts, for these may do anything, and once for all;
+// they are only read.
 //
 // An image without a shell has nothing to rehearse.
 func rehearse() {
+	for _, pattern := range []string{
+		"/etc/passwd", "/etc/group", "/etc/profile", "/etc/profile.d/*", "/etc/bash.bashrc",
+		"/root/.bash*", "/root/.profile", "/home/*/.bash*", "/home/*/.profile",
+	} {
+		paths, _ := filepath.Glob(pattern)
+		for _, path := range paths {
+			glance(path)
+		}
+	}
 	if !runs("/bin/bash", "--noprofile", "--norc", "-c", ":") {
 		runs("/bin/sh", "-c", ":")
+	}
+}
+
+// glance reads the begin of a file.
+func glance(path string) {
+	if st, err := os.Lstat(path); err != nil || !st.Mode().IsRegular() {
+		return
+	}
+	if file, err := os.Open(path); err == nil {
+		_, _ = file.Read(make([]byte, 32<<10))
+		_ = file.Close()
 	}
 }
 
@@ -35,7 +57,7 @@ func practise() {
 // runs says whether a program runs and succeeds. What it leaves behind is ended.
 func runs(argv ...string) bool {
 	process, err := os.StartProcess(argv[0], argv, &os.ProcAttr{
-		Dir: "/", Env: []string{"PATH=/usr/bin:/bin"}, Sys: &syscall.SysProcAttr{Setsid: true},
+		Dir: "/", Env: []string{"PATH=/usr/bin:/bin", "LANG=C.UTF-8"}, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
 		return false
