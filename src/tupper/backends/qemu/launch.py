@@ -268,6 +268,19 @@ def _attach(attachment: Attachment | None, handed: Handover) -> int | str | None
     return number
 
 
+def detach(attachment: Attachment) -> None:
+    """Disconnect the network of a QEMU that is gone, so that another one can have it.
+
+    Blocks, and changes the calling thread's namespace: for a thread of its own.
+
+    Raises:
+        OSError: the network's namespace is gone.
+    """
+    if not attachment.holder_pid:
+        kernel.enter(Path("/run/netns") / attachment.netns, kernel.CLONE_NEWNET)
+    tap.disconnect(prefix=_entering(attachment))
+
+
 def _entering(attachment: Attachment | None) -> tuple[str, ...]:
     """What leads a command into an ordinary user's namespaces."""
     if attachment is None or not attachment.holder_pid:
@@ -305,7 +318,8 @@ def spawn(
     """
     log.touch(mode=0o600)
     detached = ["setsid", "--fork", "/bin/sh", "-c", _BECOME, "sh", str(log), *argv]
-    env = minimal_env(**{MARK: host_name})
+    # One heap for all threads: each further one keeps megabytes that nobody uses.
+    env = minimal_env(**{MARK: host_name, "MALLOC_ARENA_MAX": "1"})
     with ExitStack() as stack:
         if cgroup is not None:
             inside = stack.enter_context(cgroup.holding_thread())
