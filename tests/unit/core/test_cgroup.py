@@ -1,7 +1,9 @@
+import errno
 from pathlib import Path
 
 import pytest
 
+from tupper.core import cgroup
 from tupper.core.cgroup import Cgroup, Hierarchy, Limits, find_hierarchy
 
 V1 = """cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0
@@ -88,6 +90,39 @@ def test_a_group_that_is_gone_has_nothing(tmp_path):
         0,
     )
     assert group.remove() == []
+
+
+def busy(monkeypatch, times):
+    """A group that the kernel says is busy, so many times."""
+    tries = []
+
+    def rmdir(self):
+        tries.append(self)
+        if len(tries) <= times:
+            raise OSError(errno.EBUSY, "Device or resource busy")
+
+    monkeypatch.setattr(Path, "rmdir", rmdir)
+    return tries
+
+
+def test_a_group_whose_last_threads_still_end_is_removed(tmp_path, monkeypatch):
+    (tmp_path / "cgroup.procs").write_text("")
+    tries = busy(monkeypatch, 2)
+    assert Cgroup(2, (tmp_path,)).remove() == []
+    assert len(tries) == 3
+
+
+def test_a_group_with_processes_is_not_waited_for(tmp_path, monkeypatch):
+    (tmp_path / "cgroup.procs").write_text("17\n")
+    tries = busy(monkeypatch, 2)
+    assert [error.errno for error in Cgroup(2, (tmp_path,)).remove()] == [errno.EBUSY]
+    assert len(tries) == 1
+
+
+def test_a_group_that_stays_busy_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(cgroup, "_EMPTIES_S", 0.0)
+    busy(monkeypatch, 1_000_000)
+    assert [error.errno for error in Cgroup(2, (tmp_path,)).remove()] == [errno.EBUSY]
 
 
 def test_joining_enters_all_and_becomes_the_program(tmp_path):
