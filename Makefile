@@ -7,12 +7,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup test conformance check bench docs clean
+.PHONY: help demo setup test nested conformance check bench docs clean
 
 help:
 	@echo "make demo    install what is missing, then show a sandbox at work"
 	@echo "make setup   install what is missing, fetch gVisor, build the base template"
 	@echo "make test    install what is missing, then run the whole test suite"
+	@echo "make nested  run the tests of QEMU with KVM in a machine that has it, also where this one has not"
 	@echo "make conformance  run test suites that others wrote; ARGS=NAME for one"
 	@echo "make check   formatter, linters, types, import contracts, generated code, Go"
 	@echo "make bench   measure against raw runsc; prints JSON"
@@ -30,6 +31,10 @@ test: $(VENV)/.dev
 	$(BIN)/python tools/build_agent.py
 	$(BIN)/python -m pytest $(ARGS)
 
+nested: $(VENV)/.dev
+	$(BIN)/python tools/build_agent.py
+	$(BIN)/python -m pytest -s tests/nested --whole $(ARGS)
+
 conformance: $(VENV)/.dev
 	$(BIN)/python tools/build_agent.py
 	$(BIN)/python tools/conformance.py $(ARGS)
@@ -37,7 +42,7 @@ conformance: $(VENV)/.dev
 check: $(VENV)/.dev
 	$(BIN)/python tools/check.py
 
-bench: setup
+bench: setup $(VENV)/.dev
 	$(BIN)/python -m benchmarks $(ARGS)
 
 docs: $(VENV)/.runtime

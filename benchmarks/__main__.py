@@ -1,9 +1,9 @@
 """Run benchmarks and print one JSON document: ``python -m benchmarks [NAME...] [--repeat N]``.
 
 Every benchmark that compares runs its reference (raw ``runsc`` on the same root filesystem, same
-program, same platform) interleaved with ours, so that a busy machine disturbs both alike. A number
-from a machine that did something else meanwhile is worth little: the load before and after stands
-in the document.
+program, same platform; or raw QEMU with the same kernel) interleaved with ours, so that a busy
+machine disturbs both alike. A number from a machine that did something else meanwhile is worth
+little: the load before and after stands in the document.
 """
 
 import argparse
@@ -21,12 +21,17 @@ NAMES = (
     "parallel_create",
     "fork",
     "idle",
+    "qemu_start",
+    "qemu_exec",
+    "qemu_files",
+    "qemu_fork",
+    "qemu_memory",
     "platforms",
     "through_e2b",
     "mcp_roundtrip",
     "soak",
 )
-_ON_REQUEST = frozenset({"soak", "mcp_roundtrip"})
+_ON_REQUEST = frozenset({"soak"})
 
 
 def main() -> int:

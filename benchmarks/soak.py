@@ -7,16 +7,18 @@ kept in a file, and a later call goes on from there. The whole is 20,000 command
 
 import argparse
 import json
+import os
+import sys
 import time
 from pathlib import Path
 
-from benchmarks.harness import background_pid, pss_bytes, rss_bytes, spread, timed
+from benchmarks.harness import background_pid, pss_bytes, spread, timed
 from tupper import Sandbox
 from tupper.core.paths import find_paths
 from tupper.network.ruleset import LINK_PREFIX
 
 _LOOKS = 20
-_AGENT_KIB = "awk '/VmRSS/ {print $2}' /proc/1/status"
+_AGENT = "awk '/VmRSS/ {print $2}' /proc/1/status; ls /proc/1/fd | wc -l; ls /proc/1/task | wc -l"
 
 
 def measure(options: argparse.Namespace) -> dict[str, object]:
@@ -25,13 +27,11 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
     state = _State(options.state)
     end = time.monotonic() + options.minutes * 60
     half = end - options.minutes * 30
-    result = {
-        "platform": platform,
-        "commands": _commands(options.commands, extra, state.of(f"commands {platform}"), half),
-        "lives": _lives(options.cycles, extra, state.of(f"lives {platform}"), end),
-    }
+    commands = _commands(options.commands, extra, state.of(f"commands {platform}"), half)
     state.save()
-    return result
+    lives = _lives(options.cycles, extra, state.of(f"lives {platform}"), end)
+    state.save()
+    return {"platform": platform, "commands": commands, "lives": lives}
 
 
 class _State:
@@ -62,7 +62,7 @@ def _commands(
             if time.monotonic() > end:
                 break
             if number % max(1, todo // _LOOKS) == 0:
-                looks.append(_look(sbx))
+                looks.append(_told(number, _look(sbx)))
             try:
                 times.append(timed(lambda: sbx.commands.run("true")))
             except Exception as error:  # noqa: BLE001 - counted, and told
@@ -70,7 +70,7 @@ def _commands(
                 if not sbx.is_running():
                     break
         if sbx.is_running():
-            looks.append(_look(sbx))
+            looks.append(_told(len(times), _look(sbx)))
             left = len(sbx.commands.list())
         else:
             left = -1
@@ -83,22 +83,58 @@ def _commands(
         "first_tenth_ms": spread(times[:tenth]) if times else None,
         "last_tenth_ms": spread(times[-tenth:]) if times else None,
         "processes_left_inside": left,
-        "memory_mb": looks,
+        "looks": looks,
         "errors": errors[:20],
     }
 
 
 def _look(sbx: Sandbox) -> dict[str, float]:
-    agent_kib = int(sbx.commands.run(_AGENT_KIB).stdout)
-    usage = sbx.get_metrics()
-    machine = [_machine_pid(sbx.sandbox_id)]
+    agent_kib, descriptors, threads = map(int, sbx.commands.run(_AGENT).stdout.split())
     return {
-        "agent": round(agent_kib * 1024 / 1e6, 1),
-        "machine_pss": round(pss_bytes([p for p in machine if p]) / 1e6, 1),
-        "background_rss": round(rss_bytes(background_pid()) / 1e6, 1),
-        "background_descriptors": len(list(Path(f"/proc/{background_pid()}/fd").iterdir())),
-        "metrics": len(usage),
+        "agent_mb": round(agent_kib * 1024 / 1e6, 1),
+        "agent_descriptors": descriptors,
+        "agent_threads": threads,
+        **_size_of("machine", _machine_pid(sbx.sandbox_id)),
+        **_look_outside(),
+        "metrics": len(sbx.get_metrics()),
     }
+
+
+def _look_outside() -> dict[str, float]:
+    return {**_size_of("background", background_pid()), "data_mb": _data_mb()}
+
+
+def _told(number: int, look: dict[str, float]) -> dict[str, float]:
+    """A look, told at once: the whole takes hours."""
+    look = {"after": number, **look}
+    print(json.dumps(look), file=sys.stderr, flush=True)
+    return look
+
+
+def _size_of(name: str, pid: int) -> dict[str, float]:
+    """What a process of the host has; nothing where there is none."""
+    if not pid:
+        return {}
+    return {
+        f"{name}_pss_mb": round(pss_bytes([pid]) / 1e6, 1),
+        f"{name}_descriptors": len(list(Path(f"/proc/{pid}/fd").iterdir())),
+        f"{name}_threads": len(list(Path(f"/proc/{pid}/task").iterdir())),
+    }
+
+
+def _data_mb() -> float:
+    """What the product keeps for itself and for sandboxes, without images."""
+    data = find_paths().data
+    places = [data / "sandboxes", *data.glob("tupper.db*"), *data.glob("*.log")]
+    files = [file for place in places for file in (place, *place.rglob("*"))]
+    return round(sum(map(_blocks, files)) * 512 / 1e6, 1)
+
+
+def _blocks(file: Path) -> int:
+    try:
+        return file.lstat().st_blocks
+    except OSError:  # gone meanwhile
+        return 0
 
 
 def _machine_pid(sandbox_id: str) -> int:
@@ -120,23 +156,25 @@ def _lives(
         sbx.commands.run("true")
         prefixes = _own_prefixes(sbx.sandbox_id)
     before = _places(prefixes)
-    memory = [rss_bytes(background_pid())]
+    looks = [_told(0, _look_outside())]
     times: list[float] = []
     errors: list[str] = []
-    for _ in range(todo):
+    for number in range(1, todo + 1):
         if time.monotonic() > end:
             break
+        if number % max(1, todo // _LOOKS) == 0:
+            looks.append(_told(number, _look_outside()))
         try:
             times.append(timed(lambda: _life(extra)))
         except Exception as error:  # noqa: BLE001 - counted, and told
             errors.append(f"{type(error).__name__}: {error}")
-    memory.append(rss_bytes(background_pid()))
+    looks.append(_told(len(times), _look_outside()))
     total["done"] += len(times)
     total["failed"] += len(errors)
     return {
         "total": dict(total),
         "life_ms": spread(times) if times else None,
-        "background_rss_mb": [round(value / 1e6, 1) for value in memory],
+        "looks": looks,
         "left_on_the_host": sorted(_places(prefixes) - before),
         "errors": errors[:20],
     }
@@ -171,8 +209,9 @@ def _places(prefixes: tuple[str, str]) -> set[str]:
             continue
         if line.startswith(b"runsc") and needle in line:
             found.add(f"process {entry.name}")
-    for place in Path("/sys/fs/cgroup").rglob(f"*{netns.split('-')[1]}*"):
-        found.add(f"cgroup {place.name}")
+    # Not rglob: neighbours' groups go while it looks.
+    groups = (name for _, names, _ in os.walk("/sys/fs/cgroup") for name in names)
+    found |= {f"cgroup {name}" for name in groups if netns.split("-")[1] in name}
     mounts = Path("/proc/self/mountinfo").read_text()
     found |= {f"mount {x.split()[4]}" for x in mounts.splitlines() if needle.decode() in x}
     loops = Path("/sys/block").glob("loop*/loop/backing_file")

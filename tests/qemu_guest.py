@@ -21,8 +21,12 @@ _STREAM = {"Content-Type": "application/connect+json", "X-Access-Token": "secret
 _TRIES_S = 60.0
 
 
+# What all machines of a run have in common; a run inside another machine has KVM here.
+SETTINGS = {"accel": "tcg"}
+
+
 def make_backend(**settings):
-    return Qemu(BackendContext(shared_data_dir(), "t", {"accel": "tcg", **settings}))
+    return Qemu(BackendContext(shared_data_dir(), "t", {**SETTINGS, **settings}))
 
 
 def make_root(top):

@@ -69,7 +69,8 @@ class Guest:
     ):
         self.place, self.root, self.settings = place, root, settings
         self.kernel, self.first = of, initramfs.build(home, of, AGENT)
-        self.parameters = f"{guest.command_line(tsc_khz=clock.tsc_khz(home, AGENT))} {parameters}"
+        khz = clock.tsc_khz(home, AGENT)
+        self.parameters = f"{guest.command_line(emulated=True, tsc_khz=khz)} {parameters}"
         self.network, self.share, self.relay = network, share, None
         self.socket, self.console = place / "a", place / "console"
 
@@ -120,7 +121,7 @@ class Guest:
     def start_relay(self):
         """Start it, and wait until it listens."""
         told = self.place / "settings.json"
-        settings = {"agent": {"accessToken": "secret", "hostname": "inside"}, "disk": True}
+        settings = {"agent": {"accessToken": "secret", "hostname": "inside"}}
         told.write_text(json.dumps(settings | dict(self.settings)))
         argv = [str(AGENT), "relay", "--channel", f"{self.place}/c", "--listen", str(self.socket)]
         argv += ["--settings", str(told)]

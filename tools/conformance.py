@@ -1,9 +1,10 @@
 """Run test suites that others wrote against tupper: ``python tools/conformance.py [NAME...]``.
 
 Each suite of ``tests/conformance`` is run in an environment of its own (``conformance_places.py``)
-with a home of tupper that nobody else uses. What came is compared with what the suite's
-``expected.toml`` knows; anything else fails the run, and so does anything that a suite leaves on
-the host. A run without surprises writes ``tests/conformance/results/NAME.json`` and renews
+with a home of tupper that nobody else uses meanwhile (``conformance_homes.py``), two at a time, the
+longest first. What came is compared with what the suite's ``expected.toml`` knows and with its row
+of the table; anything else fails the run, and so does anything that a suite leaves on the host. A
+suite without surprises writes ``tests/conformance/results/NAME.json``, and the run renews
 ``docs/conformance.md`` and the table in the README.
 
 ``--list`` names the suites. ``--pin NAME`` installs the newest versions of what a suite needs and
@@ -14,45 +15,31 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import importlib
-import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from queue import SimpleQueue
 
 import conformance_page
+from conformance_homes import homes
 from conformance_places import (
     CannotPrepare,
-    Place,
     build_wheel,
-    find_python,
+    cache_folder,
+    freeze,
     install,
+    make_venv,
     place_of,
-    run,
 )
-from conformance_suites import (
-    RESULTS,
-    ROOT,
-    SUITES,
-    BadSuite,
-    Case,
-    Suite,
-    find_suites,
-    judge,
-    read_expected,
-    read_junit,
-    result_of,
-    write_result,
-)
+from conformance_suites import ROOT, Suite, find_suites
 
-_ENDING_TIMEOUT_S = 120
+_RUN = Path(__file__).with_name("conformance_run.py")
+_UNKNOWN_S = 30.0  # how long a suite is thought to take that never ran here
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -66,14 +53,17 @@ def main(arguments: Sequence[str]) -> int:
     if unknown := [name for name in names if name not in suites]:
         print(f"error: no suite {unknown[0]!r}; there are {', '.join(suites)}", file=sys.stderr)
         return 2
-    cache = _cache()
     clone = hashlib.sha256(os.fsencode(ROOT)).hexdigest()[:12]
-    wheel = build_wheel(cache / "wheel" / clone)
+    wheel = build_wheel(cache_folder() / "wheel" / clone)
     if options.pin:
         for name in names:
             pin(suites[name].place, wheel)
         return 0
-    failed = [name for name in names if not _run(suites[name], cache, wheel, keep=options.keep)]
+    try:
+        failed = run_all([suites[name] for name in names], wheel, options)
+    except CannotPrepare as exc:
+        print(f"error: {exc}", file=sys.stderr)
+        return 1
     if not options.keep:
         conformance_page.main([])
     if failed:
@@ -87,159 +77,83 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="name the suites and run none")
     parser.add_argument("--pin", action="store_true", help="write constraints.txt and run none")
     parser.add_argument("--keep", action="store_true", help="leave committed results and pages")
+    parser.add_argument("--jobs", type=int, default=2, help="suites that run at a time [2]")
+    parser.add_argument("--home", type=Path, help="take the templates from this home of tupper")
     return parser.parse_args(arguments)
 
 
-def _cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "tupper" / "conformance"
-
-
-def _run(suite: Suite, cache: Path, wheel: Path, *, keep: bool) -> bool:
-    """Run one suite and say how it went; whether nothing unexpected happened."""
+def run_all(suites: list[Suite], wheel: Path, options: argparse.Namespace) -> list[str]:
+    """Prepare all that the suites need, then run them; the names of those with a surprise."""
     started = time.monotonic()
-    print(f"{suite.name:<24} ", end="", flush=True)
-    try:
-        with place_of(suite.place, cache, wheel) as place, _world() as home:
-            prepared = time.monotonic()
-            cases, said = run_suite(suite, place, cache / "results" / suite.name, home=home)
-    except (CannotPrepare, BadSuite) as exc:
-        print(f"FAILED  cannot be run\n{exc}", flush=True)
-        return False
-    result = result_of(suite, cases, versions(suite))
-    surprises = [case for case in cases if not case.expected]
-    good = bool(cases) and not surprises
-    spent = f"{prepared - started:.0f} s to prepare, {time.monotonic() - prepared:.0f} s to run"
-    word = "ok     " if good else "FAILED "
-    print(f"{word} {result.passed} of {result.total}  {spent}", flush=True)
-    for case in surprises:
-        print(f"  {case.test}: {case.outcome}, which was not expected: {case.reason[:500]}")
-    if not good:
-        print(said[-8000:], flush=True)
-    elif not keep:
-        write_result(result, RESULTS / f"{suite.name}.json")
-    return good
+    places = {suite.place.name: suite.place for suite in suites}
+    with ThreadPoolExecutor(options.jobs) as workers:
+        refused = dict(workers.map(preparer(wheel), places.values()))
+        ready = [suite for suite in suites if not refused[suite.place.name]]
+        for suite in suites:
+            if said := refused[suite.place.name]:
+                print(f"{suite.name:<24} FAILED  cannot be run\n{said}", flush=True)
+        free: SimpleQueue[Path] = SimpleQueue()
+        with homes(min(options.jobs, len(ready)), options.home) as made:
+            for home in made:
+                free.put(home)
+            prepared_s = time.monotonic() - started
+            run = runner(wheel, free, *(["--keep"] if options.keep else []))
+            good = dict(workers.map(run, sorted(ready, key=seconds, reverse=True)))
+    took_s = time.monotonic() - started
+    print(f"{took_s / 60:.1f} min, {prepared_s / 60:.1f} of them to prepare", flush=True)
+    return [suite.name for suite in suites if not good.get(suite.name)]
 
 
-def run_suite(suite: Suite, place: Place, results: Path, *, home: Path) -> tuple[list[Case], str]:
-    """Run a suite to its end: its cases, judged, and what it printed.
+def preparer(wheel: Path) -> Callable[[Suite], tuple[str, str]]:
+    """Makes the environment of a suite and of those that share it, or says why it cannot be."""
 
-    A suite that dies, takes too long or leaves something on the host gets a case that says so.
-    """
-    results.mkdir(parents=True, exist_ok=True)
-    junit = results / "junit.xml"
-    junit.unlink(missing_ok=True)
-    env = place.env() | {
-        "TUPPER_HOME": str(home),
-        "CONFORMANCE_JUNIT": str(junit),
-        "CONFORMANCE_OUT": str(results),
-        "CONFORMANCE_ROOT": str(ROOT),
-    }
-    status, said = _to_its_end(_command(suite, place, junit), suite, env)
-    (results / "output.txt").write_text(said)
-    cases = judge(read_junit(junit) if junit.exists() else [], read_expected(suite))
-    is_told = any(case.outcome == "failed" for case in cases)
-    if status and not is_told:
-        cases.append(Case("the run", "failed", f"it ended with status {status}", expected=False))
-    if left := _traces():
-        cases.append(Case("the host afterwards", "failed", f"left: {left}", expected=False))
-    (results / "cases.json").write_text(
-        json.dumps([[c.test, c.outcome, c.reason, c.expected] for c in cases], indent=1)
-    )
-    return cases, said
-
-
-def _command(suite: Suite, place: Place, junit: Path) -> list[str]:
-    """What runs the suite. Pytest sees the suite's own directory and none of our configuration."""
-    if suite.program:
-        return [str(place.python), str(suite.folder / suite.program), *suite.options]
-    files = [str(suite.folder / name) for name in suite.tests]
-    config = SUITES / "pytest.ini"
-    return [
-        *(str(place.python), "-m", "pytest", "-q", "-ra", "-c", str(config)),
-        *(f"--rootdir={SUITES}", f"--confcutdir={SUITES}", f"--junitxml={junit}"),
-        *("-p", "no:cacheprovider", *suite.options, *files),
-    ]
-
-
-def _to_its_end(command: list[str], suite: Suite, env: Mapping[str, str]) -> tuple[int, str]:
-    try:
-        done = subprocess.run(
-            command,
-            cwd=suite.folder,
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=suite.timeout_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as exc:
-        said = (exc.stdout or b"").decode(errors="replace")
-        return 124, f"{said}\n{suite.name} took over {suite.timeout_s} s"
-    return done.returncode, done.stdout.decode(errors="replace")
-
-
-@contextmanager
-def _world() -> Generator[Path]:
-    """A home of tupper with its templates, short because of the paths of sockets; then gone."""
-    with tempfile.TemporaryDirectory(prefix="tc-", dir="/tmp", ignore_cleanup_errors=True) as home:
-        os.environ["TUPPER_HOME"] = home
+    def prepare(place: Suite) -> tuple[str, str]:
         try:
-            if reason := _of_tests("prepared").prepare_home(Path(home), keep=False):
-                raise CannotPrepare(reason)
-            yield Path(home)
+            with place_of(place, cache_folder(), wheel):
+                return place.name, ""
+        except CannotPrepare as exc:
+            return place.name, str(exc)
+
+    return prepare
+
+
+def seconds(suite: Suite) -> float:
+    """What the suite took when it last ran here."""
+    file = cache_folder() / "results" / suite.name / "seconds"
+    return float(file.read_text()) if file.exists() else _UNKNOWN_S
+
+
+def runner(wheel: Path, free: SimpleQueue[Path], *more: str) -> Callable[[Suite], tuple[str, bool]]:
+    """Runs a suite in one of the free homes, as a process of its own, and shows what it says."""
+
+    def run(suite: Suite) -> tuple[str, bool]:
+        home = free.get()
+        command = [sys.executable, str(_RUN), suite.name, str(wheel), *more]
+        try:
+            done = subprocess.run(
+                command,
+                env={**os.environ, "TUPPER_HOME": str(home)},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                check=False,
+            )
         finally:
-            _end_everything()
-            del os.environ["TUPPER_HOME"]
+            free.put(home)
+        print(done.stdout.rstrip(), flush=True)
+        return suite.name, done.returncode == 0
 
-
-def _traces() -> list[str]:
-    """What the suite left on the host: sandboxes, and what is there after these were ended."""
-    sandboxes = [f"sandbox {name}" for name in _end_everything()]
-    return sandboxes + sorted(_of_tests("traces").settle(set()))
-
-
-_END = """
-from tupper.cli.kill import all_running, end_everything
-from tupper.core.paths import find_paths
-if find_paths().address_file.exists():
-    print(*(info.sandbox_id for info in all_running()))
-    end_everything()
-"""
-
-
-def _end_everything() -> list[str]:
-    """End all sandboxes and the background process; which sandboxes there still were."""
-    command = [sys.executable, "-c", _END]
-    return run(command, timeout_s=_ENDING_TIMEOUT_S).split()
-
-
-def _of_tests(name: str) -> Any:
-    """A module of ``tests`` that makes worlds for tests, and looks what is left of them."""
-    if str(ROOT / "tests") not in sys.path:
-        sys.path.append(str(ROOT / "tests"))
-    return importlib.import_module(name)
-
-
-def versions(suite: Suite) -> dict[str, str]:
-    """The pinned versions that the suite's row shows."""
-    place = suite.place
-    pins = dict(re.findall(r"(?m)^([\w.@/-]+)==(\S+)", place.constraints.read_text()))
-    if place.npm:
-        package = json.loads((place.folder / place.npm / "package.json").read_text())
-        pins |= package.get("dependencies", {}) | package.get("devDependencies", {})
-    return {name: pins[name] for name in suite.shows}
+    return run
 
 
 def pin(suite: Suite, wheel: Path) -> None:
     """Write ``constraints.txt`` with what pip finds newest."""
     with tempfile.TemporaryDirectory() as root:
-        run([find_python(suite.python), "-m", "venv", root])
+        make_venv(suite, Path(root))
         python = Path(root) / "bin" / "python"
         install(suite, python, wheel, pinned=False)
-        frozen = run([str(python), "-m", "pip", "freeze", "--exclude", "tupper"])
-    lines = [line for line in frozen.splitlines() if "==" in line]
+        lines = freeze(python)
     note = f"# Written by: python tools/conformance.py --pin {suite.name}\n"
     suite.constraints.write_text(note + "\n".join(lines) + "\n")
     print(f"{suite.constraints.relative_to(ROOT)}: {len(lines)} packages")

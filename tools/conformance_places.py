@@ -3,7 +3,10 @@
 An environment is a virtual environment with the suite's pinned packages and, for suites that need
 Node, an ``npm install`` of its lock file with the Node that PyPI carries. Its directory is named
 after a digest of all that decides what is in it, so a changed pin makes a new one and removes
-the old. tupper itself comes as a wheel that is built once a run and installed into each.
+the old. tupper itself comes as a wheel that is built once a run and installed into each, unless
+the same wheel is there.
+
+A lock a suite: shared by those that use its environment, held alone by whoever changes it.
 """
 
 from __future__ import annotations
@@ -12,8 +15,10 @@ import fcntl
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -55,37 +60,63 @@ class Place:
         return env
 
 
+def cache_folder() -> Path:
+    """Where environments and what suites printed are kept."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "tupper" / "conformance"
+
+
 def build_wheel(into: Path) -> Path:
     """The wheel of this clone, built with the packages of the environment that runs this."""
     into.mkdir(parents=True, exist_ok=True)
-    for old in into.glob("tupper-*.whl"):
-        old.unlink()
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    run([*pip, "--wheel-dir", str(into), str(ROOT)])
-    (wheel,) = into.glob("tupper-*.whl")
-    return wheel
+    with tempfile.TemporaryDirectory(dir=into) as folder:
+        run([*pip, "--wheel-dir", folder, str(ROOT)])
+        (wheel,) = Path(folder).glob("tupper-*.whl")
+        # Another run of this clone may be installing the one that is there.
+        return wheel.replace(into / wheel.name)
 
 
 @contextmanager
 def place_of(suite: Suite, cache: Path, wheel: Path) -> Generator[Place]:
-    """The suite's environment with this clone's tupper in it, for nobody else meanwhile.
+    """The suite's environment with this clone's tupper in it, which nobody changes meanwhile.
 
     Raises:
         CannotPrepare: no such Python here, or an installer failed.
     """
     cache.mkdir(parents=True, exist_ok=True)
+    root = cache / f"{suite.name}-{_digest(suite)}"
+    stamp = hashlib.sha256(wheel.read_bytes()).hexdigest()
     with (cache / f"{suite.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        root = cache / f"{suite.name}-{_digest(suite)}"
-        if not (root / "done").exists():
-            for old in cache.glob(f"{suite.name}-????????????"):
-                shutil.rmtree(old)
-            _make(suite, root, wheel)
-            (root / "done").touch()
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        while not _holds(root, stamp):
+            # Others may come in between two kinds of lock (flock(2)), so look again.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            _renew(suite, root, wheel, stamp)
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        yield Place(root, root / "venv" / "bin" / "python", _node(root))
+
+
+def _holds(root: Path, stamp: str) -> bool:
+    """Whether the environment is whole, with this wheel in it."""
+    file = root / "wheel"
+    return file.exists() and file.read_text() == stamp
+
+
+def _renew(suite: Suite, root: Path, wheel: Path, stamp: str) -> None:
+    """Make the environment if it is not there, and bring tupper in it up to date."""
+    if _holds(root, stamp):
+        return
+    (root / "wheel").unlink(missing_ok=True)
+    if (root / "done").exists():
         python = root / "venv" / "bin" / "python"
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall"]
-        run([*pip, str(wheel)])
-        yield Place(root, python, _node(root))
+        run([*_pip(python), "install", "--quiet", "--no-deps", "--force-reinstall", str(wheel)])
+    else:
+        for old in root.parent.glob(f"{suite.name}-????????????"):
+            shutil.rmtree(old)
+        _make(suite, root, wheel)
+        (root / "done").touch()
+    (root / "wheel").write_text(stamp)
 
 
 def _digest(suite: Suite) -> str:
@@ -102,19 +133,35 @@ def _digest(suite: Suite) -> str:
 
 
 def _make(suite: Suite, root: Path, wheel: Path) -> None:
-    run([find_python(suite.python), "-m", "venv", str(root / "venv")])
+    make_venv(suite, root / "venv")
     install(suite, root / "venv" / "bin" / "python", wheel, pinned=True)
     if suite.npm:
         _install_npm(suite, root)
 
 
+def make_venv(suite: Suite, root: Path) -> None:
+    """An empty virtual environment with the suite's Python; it needs no pip of its own."""
+    run([find_python(suite.python), "-m", "venv", "--without-pip", str(root)])
+
+
+def _pip(python: Path) -> list[str]:
+    """The pip of the environment that runs this, working on another one: it is a recent one."""
+    return [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", str(python)]
+
+
 def install(suite: Suite, python: Path, wheel: Path, *, pinned: bool) -> None:
     """Install tupper and what the suite needs, with the suite's pins or what is newest."""
     ours = f"tupper[{','.join(suite.extras)}] @ {wheel.as_uri()}" if suite.extras else str(wheel)
-    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip = [*_pip(python), "install", "--quiet"]
     if pinned:
         pip += ["--constraint", str(suite.constraints)]
     run([*pip, ours, *suite.install])
+
+
+def freeze(python: Path) -> list[str]:
+    """What is installed, but tupper: lines of a constraints file."""
+    frozen = run([*_pip(python), "freeze", "--exclude", "tupper"])
+    return [line for line in frozen.splitlines() if "==" in line]
 
 
 def _install_npm(suite: Suite, root: Path) -> None:
@@ -131,7 +178,7 @@ def _install_npm(suite: Suite, root: Path) -> None:
         shutil.copy(suite.folder / suite.npm / name, prefix)
     # What the lock says; but "ci" refuses a lock without an optional package that a mirror lacks.
     command = [str(node), str(npm), "install", "--no-save", "--ignore-scripts"]
-    command += ["--no-audit", "--no-fund"]
+    command += ["--no-audit", "--no-fund", "--prefer-offline"]
     run(command, cwd=prefix, env={**os.environ, "PATH": f"{node.parent}:{os.environ['PATH']}"})
 
 
@@ -160,7 +207,7 @@ def find_python(minimum: str) -> str:
 
 
 def _runs(python: str) -> bool:
-    command = [python, "-c", "import ensurepip, venv"]
+    command = [python, "-c", "import venv"]
     return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
 
 
@@ -176,20 +223,24 @@ def run(
     Raises:
         CannotPrepare: it failed; with the end of what it said.
     """
-    try:
-        done = subprocess.run(
-            command,
-            cwd=cwd,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as exc:
-        raise CannotPrepare(f"{command[0]} took over {timeout_s} s") from exc
-    if done.returncode:
-        said = (done.stdout + done.stderr).strip()[-3000:]
-        raise CannotPrepare(f"{' '.join(command)} failed with {done.returncode}:\n{said}")
-    return done.stdout
+    with subprocess.Popen(
+        command,
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as program:
+        try:
+            out, err = program.communicate(timeout=timeout_s)
+        except BaseException as exc:
+            os.killpg(program.pid, signal.SIGKILL)  # pip works in a child of its own
+            if isinstance(exc, subprocess.TimeoutExpired):
+                raise CannotPrepare(f"{' '.join(command)} took over {timeout_s} s") from exc
+            raise
+    if program.returncode:
+        said = (out + err).strip()[-3000:]
+        raise CannotPrepare(f"{' '.join(command)} failed with {program.returncode}:\n{said}")
+    return out

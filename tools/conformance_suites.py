@@ -214,6 +214,21 @@ def result_of(suite: Suite, cases: list[Case], versions: Mapping[str, str]) -> R
     )
 
 
+def less_than_before(result: Result) -> list[Case]:
+    """A case that says that a suite passes less than its row tells, if it does.
+
+    A row for other versions tells nothing about these; nor does one that was removed.
+    """
+    file = RESULTS / f"{result.suite}.json"
+    if not file.exists():
+        return []
+    before = _result(json.loads(file.read_text()))
+    if before.versions != result.versions or result.passed >= before.passed:
+        return []
+    said = f"{result.passed} passed, but {before.passed} of {before.total} did before"
+    return [Case("the table", "failed", said, expected=False)]
+
+
 def write_result(result: Result, into: Path) -> None:
     """Keep a result as JSON."""
     into.parent.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,7 @@ def write_suite(tmp_path, text):
 
 
 def test_every_suite_says_what_it_must_and_pins_what_it_shows():
-    runner = load_tool("conformance")
+    runner = load_tool("conformance_run")
     for suite in suites.find_suites().values():
         assert set(runner.versions(suite)) == set(suite.shows)
         suites.read_expected(suite)
@@ -115,6 +115,20 @@ def test_results_are_kept_and_shown(tmp_path, monkeypatch):
     assert "| A suite | `ours` | judge 1.2 | 1 of 5 |" in text
     assert "| `TestIt::test_bad`, `TestIt::test_broken` | a \\| b |" in text
     assert "| `test_a::test_left` | skipped: root |" in text
+
+
+@pytest.mark.parametrize(
+    ("versions", "passed", "falls"),
+    [({"judge": "1"}, 2, True), ({"judge": "1"}, 3, False), ({"judge": "2"}, 2, False)],
+)
+def test_a_suite_that_passes_less_than_its_row_tells_is_a_surprise(
+    tmp_path, monkeypatch, versions, passed, falls
+):
+    monkeypatch.setattr(suites, "RESULTS", tmp_path)
+    suites.write_result(suites.Result("one", "t", "s", {"judge": "1"}, 3, 3), tmp_path / "one.json")
+    now = suites.Result("one", "t", "s", versions, passed, passed)
+    assert [case.expected for case in suites.less_than_before(now)] == [False] * falls
+    assert suites.less_than_before(suites.Result("two", "t", "s", {}, 0, 0)) == []
 
 
 def test_the_readme_keeps_everything_but_the_table():

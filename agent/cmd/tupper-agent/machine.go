@@ -11,7 +11,8 @@ import (
 // /init to the reset that ends it.
 func machine() {
 	var serving atomic.Pointer[server.Server]
-	system, err := boot.Start(func(news *boot.News) {
+	var ready *base
+	system, err := boot.Start(func() { ready = prepare() }, func(news *boot.News) {
 		s := serving.Load()
 		switch {
 		case s == nil: // not yet there, so not held
@@ -27,7 +28,7 @@ func machine() {
 	config := system.Config
 	config.Channel = system.Channel
 	config.Init = true
-	why, err := answer(config, serving.Store)
+	why, err := answer(config, ready, serving.Store)
 	if err != nil {
 		system.Last("failed %v", err)
 	}

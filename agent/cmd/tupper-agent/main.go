@@ -85,7 +85,7 @@ func serve(args []string) error {
 	if err != nil {
 		return err
 	}
-	_, err = answer(config, func(*server.Server) {})
+	_, err = answer(config, nil, func(*server.Server) {})
 	if err != nil {
 		return err
 	}
@@ -93,20 +93,41 @@ func serve(args []string) error {
 	return nil
 }
 
+// base is what an agent needs whosoever it is.
+type base struct {
+	ctx    context.Context // ends when we are asked to end
+	stop   func()
+	shield *supervise.Shield
+	reaper *supervise.Reaper
+}
+
+func prepare() *base {
+	// Each goroutine that another CPU picks up costs wake-ups, and under gVisor's
+	// ptrace platform these are a tenth of a short command's time.
+	runtime.GOMAXPROCS(max(1, min(2, runtime.NumCPU()/2)))
+	sealDescriptors()
+	debug.SetGCPercent(50)
+	b := &base{}
+	b.ctx, b.stop = signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
+	b.shield = supervise.NewShield()
+	b.reaper = supervise.NewReaper(context.Background())
+	return b
+}
+
 // answer serves until the end of the sandbox, and says why it came. It shows
-// the server before that begins.
-func answer(config *settings.Config, show func(*server.Server)) (string, error) {
+// the server before that begins. Without a base (nil) it makes one.
+func answer(config *settings.Config, b *base, show func(*server.Server)) (string, error) {
 	syscall.Umask(0o022)
 	// First of all, so that the host takes the socket while the rest is made.
 	opened, err := server.Open(config)
 	if err != nil {
 		return "", err
 	}
-	// Each goroutine that another CPU picks up costs wake-ups, and under gVisor's
-	// ptrace platform these are a tenth of a short command's time.
-	runtime.GOMAXPROCS(max(1, min(2, runtime.NumCPU()/2)))
-	sealDescriptors()
-	debug.SetGCPercent(50)
+	if b == nil {
+		b = prepare()
+	}
+	defer b.stop()
 	// The start is what needs most; an idle sandbox gives that back, once.
 	defer time.AfterFunc(settle, debug.FreeOSMemory).Stop()
 	ring := &server.Ring{}
@@ -115,15 +136,10 @@ func answer(config *settings.Config, show func(*server.Server)) (string, error) 
 			ring.Printf("hostname.failed error=%q", err)
 		}
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
-	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
-	shield := supervise.NewShield()
-	reaper := supervise.NewReaper(context.Background())
 	if config.Limits.Pids > 0 && !supervise.LimitProcesses(config.Limits.Pids) {
 		ring.Printf("limits.pids_unenforced hint=%q", "give the agent CAP_SYS_RESOURCE; its children do not get it")
 	}
-	s := server.New(config, reaper, shield, ring)
+	s := server.New(config, b.reaper, b.shield, ring)
 	show(s)
 	releases := make(chan os.Signal, 1)
 	signal.Notify(releases, syscall.SIGUSR1)
@@ -132,7 +148,7 @@ func answer(config *settings.Config, show func(*server.Server)) (string, error) 
 			s.Release()
 		}
 	}()
-	return s.Run(ctx, opened), nil
+	return s.Run(b.ctx, opened), nil
 }
 
 // sealDescriptors keeps whatever the agent was started with from its children.

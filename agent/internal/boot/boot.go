@@ -26,13 +26,12 @@ import (
 const patience = 30 * time.Second
 
 // waiting is the last that a machine says before it depends on whose it is: the
-// host may save it now, for all that are to come.
+// host may save it now, with its disk, for all that are to come.
 const waiting = "waiting"
 
 // Settings are what the host sends.
 type Settings struct {
 	Agent   settings.Config `json:"agent"`
-	Disk    bool            `json:"disk"` // else what is written stays in memory
 	Network *Network        `json:"network"`
 	Mounts  []Mount         `json:"mounts"`
 }
@@ -52,9 +51,10 @@ type System struct {
 	Console *os.File
 }
 
-// Start does it all. It returns when the agent can serve; wake is called when
-// the host says that a held agent may go on.
-func Start(wake func(*News)) (*System, error) {
+// Start does it all. It returns when the agent can serve. prepare is called when
+// all is there that is the same in every machine; wake when the host says that a
+// held agent may go on.
+func Start(prepare func(), wake func(*News)) (*System, error) {
 	system := &System{}
 	if err := mountKernel(""); err != nil {
 		return system, err
@@ -83,16 +83,43 @@ func Start(wake func(*News)) (*System, error) {
 	told := system.Channel.Settings()
 	failed := make(chan error, 1)
 	go func() { failed <- system.Channel.Run() }() // ends with the machine
-	if err := mountRoot(events); err != nil {
+	if err := makeRoot(events); err != nil {
 		return system, err
 	}
+	prepare()
+	practise()
 	system.say(waiting)
 	wanted, err := await(told, failed)
 	if err != nil {
 		return system, err
 	}
 	system.Config = &wanted.Agent
-	return system, furnish(events, wanted)
+	return system, wanted.furnish(events)
+}
+
+// makeRoot makes all that is the same in every machine of an image.
+func makeRoot(events *events) error {
+	if err := mountRoot(events); err != nil {
+		return err
+	}
+	if err := layRoot(events); err != nil {
+		return err
+	}
+	if err := enterRoot(); err != nil {
+		return err
+	}
+	if err := raiseLoopback(); err != nil {
+		return err
+	}
+	if err := raiseDevice(); err != nil {
+		return err
+	}
+	limit := syscall.Rlimit{Cur: openFiles, Max: openFiles}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return fmt.Errorf("set the limit of open files: %w", err)
+	}
+	rehearse()
+	return nil
 }
 
 func await(told <-chan mux.Told, failed <-chan error) (*Settings, error) {
@@ -114,27 +141,15 @@ func freshen(got mux.Told) error {
 	return entropy.Add(got.Seed)
 }
 
-// furnish makes the root filesystem the system that the settings describe.
-func furnish(events *events, wanted *Settings) error {
-	if err := layRoot(events, wanted.Disk); err != nil {
-		return err
-	}
-	if err := enterRoot(wanted.Agent.Sudo); err != nil {
-		return err
-	}
+// furnish makes the machine the one that the settings describe.
+func (wanted *Settings) furnish(events *events) error {
 	if err := mountHost(wanted.Mounts); err != nil {
 		return err
 	}
-	if err := raiseLoopback(); err != nil {
-		return err
+	if wanted.Network == nil {
+		return nil
 	}
-	if wanted.Network != nil {
-		if err := wanted.Network.configure(events); err != nil {
-			return err
-		}
-	}
-	limit := syscall.Rlimit{Cur: openFiles, Max: openFiles}
-	return syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)
+	return wanted.Network.configure(events)
 }
 
 // openFiles is the same as in other backends.

@@ -53,12 +53,8 @@ func (n *Network) configure(events *events) error {
 	if err != nil {
 		return err
 	}
-	if n.MTU > 0 {
-		r := newRequest(name)
-		binary.NativeEndian.PutUint32(r.body[:], uint32(n.MTU))
-		if err := r.do(syscall.SIOCSIFMTU); err != nil {
-			return err
-		}
+	if err := resize(name, n.MTU); err != nil {
+		return err
 	}
 	if err := assign(name, prefix); err != nil {
 		return err
@@ -89,6 +85,29 @@ func networkDevice() string {
 
 func raiseLoopback() error { return assign("lo", netip.MustParsePrefix("127.0.0.1/8")) }
 
+// raiseDevice turns the network device on, without an address yet, if there is
+// one: its neighbours are told much then, which takes an emulated processor long.
+func raiseDevice() error {
+	name := networkDevice()
+	if name == "" {
+		return nil
+	}
+	return turnOn(name)
+}
+
+// resize sets the MTU of a device where it is another one.
+func resize(name string, mtu int) error {
+	r := newRequest(name)
+	if mtu <= 0 {
+		return nil
+	}
+	if err := r.do(syscall.SIOCGIFMTU); err == nil && binary.NativeEndian.Uint32(r.body[:]) == uint32(mtu) {
+		return nil
+	}
+	binary.NativeEndian.PutUint32(r.body[:], uint32(mtu))
+	return r.do(syscall.SIOCSIFMTU)
+}
+
 // assign gives a device its address and turns it on.
 func assign(name string, prefix netip.Prefix) error {
 	mask := netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, ^uint32(0)<<(32-prefix.Bits()))))
@@ -103,6 +122,10 @@ func assign(name string, prefix netip.Prefix) error {
 			return err
 		}
 	}
+	return turnOn(name)
+}
+
+func turnOn(name string) error {
 	r := newRequest(name)
 	binary.NativeEndian.PutUint16(r.body[:], syscall.IFF_UP|syscall.IFF_RUNNING)
 	return r.do(syscall.SIOCSIFFLAGS)

@@ -68,19 +68,12 @@ func mountRoot(events *events) error {
 }
 
 // layRoot puts the machine's own disk over it.
-func layRoot(events *events, withDisk bool) error {
-	layer := mount{"tmpfs", upper, "tmpfs", 0, "mode=0700"}
-	if withDisk {
-		device, err := events.disk("tupper-disk")
-		if err != nil {
-			return err
-		}
-		if err := forget(device); err != nil {
-			return err
-		}
-		layer = mount{device, upper, "ext4", syscall.MS_NOATIME, "discard"}
+func layRoot(events *events) error {
+	device, err := events.disk("tupper-disk")
+	if err != nil {
+		return err
 	}
-	if err := layer.do(); err != nil {
+	if err := (mount{device, upper, "ext4", syscall.MS_NOATIME, "discard"}).do(); err != nil {
 		return err
 	}
 	for _, name := range []string{"/upper", "/work"} {
@@ -95,21 +88,6 @@ func layRoot(events *events, withDisk bool) error {
 	return mount{"overlay", root, "overlay", 0, data}.do()
 }
 
-// forget drops what the kernel has read of a disk: of a machine that was saved
-// while it waited, it was another disk.
-func forget(device string) error {
-	const flushBuffers = 0x1261 // BLKFLSBUF
-	file, err := os.Open(device)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, file.Fd(), flushBuffers, 0); errno != 0 {
-		return fmt.Errorf("forget %s: %w", device, errno)
-	}
-	return nil
-}
-
 // copyOwner gives a directory the owner and the mode of another.
 func copyOwner(from, to string) error {
 	var st syscall.Stat_t
@@ -120,7 +98,7 @@ func copyOwner(from, to string) error {
 }
 
 // enterRoot makes the root filesystem the one that everybody sees.
-func enterRoot(sudo bool) error {
+func enterRoot() error {
 	if err := mountKernel(root); err != nil {
 		return err
 	}
@@ -140,9 +118,14 @@ func enterRoot(sudo bool) error {
 			return err
 		}
 	}
-	if err := switchRoot(); err != nil || !sudo {
+	if err := switchRoot(); err != nil {
 		return err
 	}
+	return standInForSudo()
+}
+
+// standInForSudo shows this program wherever sudo is looked for.
+func standInForSudo() error {
 	for _, dir := range []string{"/usr/local/bin", "/usr/bin"} {
 		_, absent := os.Lstat(dir + "/sudo")
 		if _, err := os.Stat(dir); err != nil || absent != nil && dir == "/usr/bin" {

@@ -287,3 +287,67 @@ func (c *command) offload(s *shell, account *user.Account) error {
 	c.argv[s.script] = ". /proc/self/fd/" + strconv.Itoa(scriptFd)
 	return nil
 }
+
+// becomesSetsid says whether a command's leader will be setsid(1), as it is or
+// because a shell executes its last command in its own place. setsid forks, and
+// is over at once, where it leads a process group; so these do not lead theirs.
+//
+// Only these, and only while they have no children: gVisor (20240729) hangs, all
+// of it, when a process with a child in its own group calls setsid(2) and
+// nobody else of the session is the parent of somebody in that group. It locks
+// the caller's signal handlers twice. So a script that puts anything into the
+// background is left alone; its setsid ends at once.
+// Source: gvisor, pkg/sentry/kernel/sessions.go, createSession and handleOrphan.
+func becomesSetsid(argv []string) bool {
+	if filepath.Base(argv[0]) == "setsid" {
+		return true
+	}
+	s := parseShell(argv)
+	if s == nil || s.script == 0 {
+		return false
+	}
+	text := argv[s.script]
+	return commandIn(text, "setsid") && !mayFork(text)
+}
+
+// commandIn says whether a script has a command of this name, as far as that
+// can be seen without a shell's grammar.
+func commandIn(script, name string) bool {
+	for rest := script; ; {
+		before, after, found := strings.Cut(rest, name)
+		if !found {
+			return false
+		}
+		rest = after
+		if after != "" && !strings.ContainsAny(after[:1], " \t\n") {
+			continue
+		}
+		before = script[:len(script)-len(after)-len(name)]
+		if strings.HasSuffix(before, "/") {
+			before = before[:strings.LastIndexAny(before, " \t\n;&|")+1]
+		}
+		if beginsCommand(strings.TrimRight(before, " \t")) {
+			return true
+		}
+	}
+}
+
+// beginsCommand says whether what comes after this part of a script is a
+// command's name.
+func beginsCommand(before string) bool {
+	if before == "" || strings.ContainsAny(before[len(before)-1:], ";&|{!\n") {
+		return true
+	}
+	switch before[strings.LastIndexAny(before, " \t\n;&|")+1:] {
+	case "exec", "then", "else", "do":
+		return true
+	}
+	return false
+}
+
+// mayFork says whether a script may leave children behind while it goes on.
+func mayFork(script string) bool {
+	script = strings.NewReplacer("&&", "", ">&", "", "<&", "", "&>", "").Replace(script)
+	return strings.Contains(script, "&") || strings.Contains(script, "<(") ||
+		strings.Contains(script, ">(") || strings.Contains(script, "coproc")
+}

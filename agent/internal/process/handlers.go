@@ -85,7 +85,7 @@ func (m *Manager) sendSignal(ctx context.Context, _ *httpd.Request, req *signalR
 		p.settle(ctx)
 		return nil, nil
 	case "SIGNAL_SIGTERM", float64(15):
-		if err := syscall.Kill(-p.PID, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
+		if err := p.tree.Signal(syscall.SIGTERM); err != nil {
 			return nil, connect.Errorf(connect.Internal, "signal process %d: %v", p.PID, err)
 		}
 		return nil, nil

@@ -232,7 +232,7 @@ func (m *Manager) relieve(ctx context.Context, uid uint32) {
 	session, threads := supervise.Biggest(table)
 	if owner, ok := memberOwner(table, session); ok && owner == uid && threads > limit/2 {
 		if threads >= full || supervise.ThreadsOf(table, uid) >= full {
-			m.endTree(ctx, supervise.Tree{Leader: session})
+			m.endTree(ctx, supervise.Tree{Group: session})
 			return
 		}
 	}
@@ -276,7 +276,7 @@ const evictBudget = 40 * time.Second
 // worthEnding is the size from which a command is to blame for a full table.
 const worthEnding = 8
 
-// endTree ends a command that fills the table, known by its leader or its id.
+// endTree ends a command that fills the table, known by its session or its id.
 func (m *Manager) endTree(ctx context.Context, tree supervise.Tree) {
 	m.settings.NoteLimit("pids")
 	m.mu.Lock()
@@ -288,7 +288,7 @@ func (m *Manager) endTree(ctx context.Context, tree supervise.Tree) {
 	}
 	m.mu.Unlock()
 	for _, p := range known {
-		if tree.Leader == p.PID || tree.ID != "" && p.tree.ID == tree.ID {
+		if p.tree.Leads(tree.Group) || tree.ID != "" && p.tree.ID == tree.ID {
 			p.evict(ctx)
 			return
 		}

@@ -3,10 +3,10 @@ package process
 import (
 	"bytes"
 	"os"
-	"strconv"
 	"syscall"
 	"time"
 
+	"tupper.dev/agent/internal/meminfo"
 	"tupper.dev/agent/internal/supervise"
 )
 
@@ -101,27 +101,11 @@ func freeMemory() uint64 {
 // availableMemory is what Linux could give away without any swap: unlike the
 // free memory it holds the pages of files that can be dropped.
 func availableMemory() uint64 {
-	file, err := os.Open("/proc/meminfo")
-	if err != nil {
+	info, ok := meminfo.Read()
+	if !ok {
 		return ^uint64(0)
 	}
-	defer file.Close()
-	var head [256]byte
-	n, _ := file.Read(head[:])
-	return parseAvailable(head[:n])
-}
-
-func parseAvailable(meminfo []byte) uint64 {
-	_, rest, found := bytes.Cut(meminfo, []byte("MemAvailable:"))
-	fields := bytes.Fields(rest)
-	if !found || len(fields) == 0 {
-		return ^uint64(0)
-	}
-	kib, err := strconv.ParseUint(string(fields[0]), 10, 64)
-	if err != nil {
-		return ^uint64(0)
-	}
-	return kib << 10
+	return info.Available
 }
 
 func moreThanOwnThreads() bool {

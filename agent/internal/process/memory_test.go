@@ -25,19 +25,7 @@ func TestTheGuardLooksInTime(t *testing.T) {
 }
 
 func TestWhatLinuxHasLeft(t *testing.T) {
-	const none = ^uint64(0)
-	for text, want := range map[string]uint64{
-		"MemTotal:  468304 kB\nMemFree:  409096 kB\nMemAvailable:  412524 kB\n": 412524 << 10,
-		"MemAvailable: 0 kB\n": 0,
-		"MemTotal: 5 kB\n":     none,
-		"MemAvailable:":        none,
-		"MemAvailable: x kB":   none,
-	} {
-		if got := parseAvailable([]byte(text)); got != want {
-			t.Errorf("%q: %d", text, got)
-		}
-	}
-	if left := availableMemory(); left == 0 || left == none {
+	if left := availableMemory(); left == 0 || left == ^uint64(0) {
 		t.Errorf("this host: %d", left)
 	}
 }

@@ -72,6 +72,37 @@ func TestParseShell(t *testing.T) {
 	}
 }
 
+func TestBecomesSetsid(t *testing.T) {
+	for line, want := range map[string]bool{
+		"setsid":                              true,
+		"/usr/bin/setsid":                     true,
+		"setsid sleep 1":                      true,
+		"exec setsid sleep 1 >log 2>&1":       true,
+		"cd /tmp && setsid make &>log || :":   true,
+		"x=1; setsid sh -c 'sleep 1'":         true,
+		"sleep 1":                             false,
+		"if x; then /usr/bin/setsid y; fi":    true,
+		"setsids":                             false,
+		"python3 -c 'import os; os.setsid()'": false,
+		"echo /setsid; true":                  false,
+		"true;setsid x":                       true,
+		"echo setsid x":                       false,
+		"sleep 9 & setsid sleep 1":            false,
+		"setsid sleep 1 &":                    false,
+		"cat <(sleep 9) && setsid sleep 1":    false,
+		"coproc sleep 9; exec setsid true":    false,
+		"setsid sh -c 'sleep 9 & sleep 1'":    false, // quoted, but nobody parses that here
+	} {
+		argv := []string{"/bin/bash", "-l", "-c", line}
+		if strings.HasSuffix(line, "setsid") {
+			argv = []string{line, "true"}
+		}
+		if got := becomesSetsid(argv); got != want {
+			t.Errorf("%s: %v", line, got)
+		}
+	}
+}
+
 func TestBecomeSh(t *testing.T) {
 	c := &command{argv: []string{"/bin/bash", "-l", "-c", "-l"}}
 	c.becomeSh()

@@ -80,8 +80,11 @@ func (m *Manager) tryStart(s *spec) (*Process, error) {
 		return nil, err
 	}
 	defer files.closeChild()
-	attr := &syscall.ProcAttr{Dir: cwd, Env: flatten(env), Files: files.forChild(cmd), Sys: files.attributes(s.account)}
-	pid, exit, err := m.reaper.Start(cmd.path, cmd.argv, attr, supervise.UsualUmask)
+	child, err := m.reaper.Start(&supervise.Command{
+		Path: cmd.path, Argv: cmd.argv, Env: flatten(env), Dir: cwd, Files: files.forChild(cmd),
+		Umask: supervise.UsualUmask, Credential: credential(s.account), Terminal: s.term != nil,
+		Apart: s.term == nil && becomesSetsid(cmd.argv),
+	})
 	if err != nil {
 		files.closeOurs()
 		if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOMEM) {
@@ -89,16 +92,16 @@ func (m *Manager) tryStart(s *spec) (*Process, error) {
 		}
 		return nil, describeExec(s.config.Cmd, cmd.path, err)
 	}
-	m.shield.Expose(pid)
+	m.shield.Expose(child.PID)
 	m.guard.started()
-	return m.adopt(s, pid, id, files, exit), nil
+	return m.adopt(s, child, id, files), nil
 }
 
 // adopt registers a started child.
-func (m *Manager) adopt(s *spec, pid int, id string, files *stdio, exit <-chan supervise.Exit) *Process {
+func (m *Manager) adopt(s *spec, child supervise.Child, id string, files *stdio) *Process {
 	p := &Process{
-		PID: pid, Config: s.config, Tag: s.tag, out: newOutput(), done: make(chan struct{}),
-		tree: supervise.Tree{Leader: pid, ID: id}, term: files.term, stdin: files.stdin,
+		PID: child.PID, Config: s.config, Tag: s.tag, out: newOutput(), done: make(chan struct{}),
+		tree: supervise.Tree{Leader: child.PID, Group: child.Group, ID: id}, term: files.term, stdin: files.stdin,
 	}
 	s.sub, _ = p.out.subscribe(nil)
 	var readers []*reader
@@ -108,7 +111,7 @@ func (m *Manager) adopt(s *spec, pid int, id string, files *stdio, exit <-chan s
 		readers = append(readers, newReader(Stdout, files.stdout, p.out, m.settings.Touch),
 			newReader(Stderr, files.stderr, p.out, m.settings.Touch))
 	}
-	m.add(p, readers, exit)
+	m.add(p, readers, child.Exit)
 	return p
 }
 
@@ -150,6 +153,10 @@ func (m *Manager) environment(s *spec, id string) map[string]string {
 	env := map[string]string{
 		"PATH": settings.DefaultPath, "HOME": s.account.Home,
 		"USER": s.account.Name, "LOGNAME": s.account.Name,
+	}
+	if s.account.Shell != "" {
+		// As every login does; and bash, which wants to know, need not look it up.
+		env["SHELL"] = s.account.Shell
 	}
 	if s.term != nil {
 		env["TERM"] = "xterm-256color"

@@ -74,15 +74,12 @@ func (f *stdio) forChild(c *command) []uintptr {
 	return files
 }
 
-func (f *stdio) attributes(account *user.Account) *syscall.SysProcAttr {
-	sys := &syscall.SysProcAttr{Setsid: true}
-	if f.term != nil {
-		sys.Setctty, sys.Ctty = true, 0
+// credential is nil where there is only one user that commands can run as.
+func credential(account *user.Account) *syscall.Credential {
+	if os.Getuid() != 0 {
+		return nil
 	}
-	if os.Getuid() == 0 {
-		sys.Credential = &syscall.Credential{Uid: account.UID, Gid: account.GID, Groups: account.Groups}
-	}
-	return sys
+	return &syscall.Credential{Uid: account.UID, Gid: account.GID, Groups: account.Groups}
 }
 
 func (f *stdio) closeChild() {

@@ -8,9 +8,10 @@ import (
 	"sync"
 	"syscall"
 	"time"
-	"tupper.dev/agent/internal/httpd"
 
 	"tupper.dev/agent/internal/connect"
+	"tupper.dev/agent/internal/httpd"
+	"tupper.dev/agent/internal/meminfo"
 )
 
 // meter turns the kernel's CPU counters into a percentage since it was last
@@ -56,29 +57,9 @@ func cpuTimes() (busy, total uint64) {
 	return busy, total
 }
 
-// memory reads /proc/meminfo. Unit: bytes.
-func memory() (total, available, cache uint64) {
-	data, _ := os.ReadFile("/proc/meminfo")
-	for _, line := range bytes.Split(data, []byte("\n")) {
-		f := bytes.Fields(line)
-		if len(f) < 2 {
-			continue
-		}
-		kib, _ := strconv.ParseUint(string(f[1]), 10, 64)
-		switch string(f[0]) {
-		case "MemTotal:":
-			total = kib << 10
-		case "MemAvailable:":
-			available = kib << 10
-		case "Cached:":
-			cache = kib << 10
-		}
-	}
-	return total, available, cache
-}
-
 func (s *Server) metrics(w httpd.ResponseWriter, _ *httpd.Request) {
-	total, available, cache := memory()
+	memory, _ := meminfo.Read()
+	total, available := memory.Total, memory.Available
 	if limit := uint64(max(0, s.settings.Limits.MemoryMiB)) << 20; limit > 0 && limit < total {
 		used := total - min(available, total)
 		total = limit
@@ -88,7 +69,7 @@ func (s *Server) metrics(w httpd.ResponseWriter, _ *httpd.Request) {
 	diskUsed, diskTotal := disk(uint64(max(0, s.settings.Limits.DiskMiB)) << 20)
 	connect.WriteJSON(w, httpd.StatusOK, map[string]any{
 		"ts": time.Now().Unix(), "cpu_count": runtime.NumCPU(), "cpu_used_pct": round2(s.meter.used()),
-		"mem_total": total, "mem_used": used, "mem_cache": cache,
+		"mem_total": total, "mem_used": used, "mem_cache": memory.Cached,
 		"mem_total_mib": total >> 20, "mem_used_mib": used >> 20,
 		"disk_used": diskUsed, "disk_total": diskTotal,
 	})

@@ -282,6 +282,14 @@ func TestStartFailures(t *testing.T) { // TB019
 	}
 }
 
+// setsid(1) forks, and ends at once, where it leads a process group.
+func TestSetsidStaysInTheForeground(t *testing.T) {
+	a := begin(t, nil)
+	if r := a.run("setsid sh -c 'sleep 0.3; echo done; exit 3'"); r.stdout != "done\n" || r.end["exitCode"] != 3.0 {
+		t.Errorf("%+v", r)
+	}
+}
+
 func TestImagePathSurvivesLoginShell(t *testing.T) { // TB021
 	a := begin(t, nil)
 	for _, shell := range []string{"/bin/sh", "/bin/bash"} {

@@ -110,25 +110,27 @@ func (b *Broker) handle(conn *net.UnixConn, a *answer) error {
 		return err
 	}
 	p.env = carryMarker(p.env, int(peer.Pid))
-	pid, exit, err := b.reaper.Start(p.path, p.argv, &syscall.ProcAttr{
-		Dir: p.cwd, Env: p.env, Files: []uintptr{uintptr(files[0]), uintptr(files[1]), uintptr(files[2])},
-		Sys: &syscall.SysProcAttr{Setsid: true, Credential: p.credential()},
-	}, req.umask())
+	child, err := b.reaper.Start(&supervise.Command{
+		Path: p.path, Argv: p.argv, Env: p.env, Dir: p.cwd, Umask: req.umask(), Credential: p.credential(),
+		Files: []uintptr{uintptr(files[0]), uintptr(files[1]), uintptr(files[2])},
+		Apart: filepath.Base(p.path) == "setsid", // it forks, and is over at once, where it leads a group
+	})
 	if err != nil {
 		return fmt.Errorf("unable to execute %s: %w", p.path, err)
 	}
-	b.shield.Expose(pid)
+	b.shield.Expose(child.PID)
 	closeAll(files)
 	if req.Background {
 		return nil
 	}
-	await(conn, pid, exit, a)
+	await(conn, child, a)
 	return nil
 }
 
 // await passes the client's signals on until the command is over. A client
 // that is gone hangs up.
-func await(conn *net.UnixConn, pid int, exit <-chan supervise.Exit, a *answer) {
+func await(conn *net.UnixConn, child supervise.Child, a *answer) {
+	tree := supervise.Tree{Leader: child.PID, Group: child.Group}
 	var forwarder sync.WaitGroup
 	over := make(chan struct{})
 	forwarder.Add(1)
@@ -143,13 +145,13 @@ func await(conn *net.UnixConn, pid int, exit <-chan supervise.Exit, a *answer) {
 			default:
 			}
 			if err != nil {
-				_ = syscall.Kill(-pid, syscall.SIGHUP)
+				_ = tree.Signal(syscall.SIGHUP)
 				return
 			}
-			_ = syscall.Kill(-pid, syscall.Signal(one[0]))
+			_ = tree.Signal(syscall.Signal(one[0]))
 		}
 	}()
-	status := (<-exit).Status
+	status := (<-child.Exit).Status
 	close(over)
 	_ = conn.SetReadDeadline(time.Unix(1, 0))
 	forwarder.Wait()

@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"bytes"
 	"os"
 	"strconv"
 	"strings"
@@ -52,7 +53,7 @@ func threads() []int {
 // Expose undoes for a new child what Shield did for the agent and what a child
 // inherits. It runs right after the fork; for the few microseconds before that
 // the child has the agent's value. The nice value is not inherited, see
-// spawner.
+// Command.
 func (s *Shield) Expose(pid int) {
 	if s == nil || !s.oom {
 		return
@@ -77,4 +78,16 @@ func LimitProcesses(pids int) bool {
 	limit := syscall.Rlimit{Cur: uint64(pids), Max: uint64(pids)}
 	_, _, errno := syscall.RawSyscall6(syscall.SYS_PRLIMIT64, 0, rlimitNproc, uintptr(unsafe.Pointer(&limit)), 0, 0, 0)
 	return errno == 0
+}
+
+// holdsCapability reads the effective set of this process.
+func holdsCapability(number uint) bool {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return false
+	}
+	_, rest, ok := bytes.Cut(status, []byte("CapEff:"))
+	line, _, _ := bytes.Cut(rest, []byte("\n"))
+	set, err := strconv.ParseUint(string(bytes.TrimSpace(line)), 16, 64)
+	return ok && err == nil && set&(1<<number) != 0
 }

@@ -36,31 +36,34 @@ type Reaper struct {
 	mu      sync.Mutex
 	waiting map[int]chan Exit
 
-	spawner *spawner
-	wake    chan struct{}
-	done    chan struct{}
+	wake chan struct{}
+	done chan struct{}
 }
 
 // NewReaper begins to collect. It runs until ctx ends and the next child dies
 // or is started; a process has one for its whole life.
 func NewReaper(ctx context.Context) *Reaper {
 	_, _, _ = syscall.RawSyscall(syscall.SYS_PRCTL, setReaper, 1, 0)
+	leaveAlone(syscall.SIGCHLD)
 	r := &Reaper{waiting: map[int]chan Exit{}, wake: make(chan struct{}, 1), done: make(chan struct{})}
-	r.spawner = newSpawner(ctx)
 	go r.run(ctx)
 	return r
 }
 
-// UsualUmask is what children have unless something else is asked for.
-const UsualUmask = -1
+// Child is a program that was started.
+type Child struct {
+	PID   int
+	Group int         // the process group that it begins in, and the session
+	Exit  <-chan Exit // gets exactly one
+}
 
-// Start forks and executes. The channel gets exactly one Exit.
-func (r *Reaper) Start(path string, argv []string, attr *syscall.ProcAttr, umask int) (int, <-chan Exit, error) {
+// Start forks and executes.
+func (r *Reaper) Start(c *Command) (Child, error) {
 	r.starting.RLock()
-	pid, err := r.spawner.fork(job{path: path, argv: argv, attr: attr, umask: umask})
+	pid, group, err := c.beget()
 	if err != nil {
 		r.starting.RUnlock()
-		return 0, nil, err
+		return Child{}, err
 	}
 	exit := make(chan Exit, 1)
 	r.mu.Lock()
@@ -71,7 +74,15 @@ func (r *Reaper) Start(path string, argv []string, attr *syscall.ProcAttr, umask
 	case r.wake <- struct{}{}:
 	default:
 	}
-	return pid, exit, nil
+	return Child{PID: pid, Group: group, Exit: exit}, nil
+}
+
+// leaveAlone takes Go's handler from a signal that has no effect by itself. A
+// child's end would make some thread stop what it does, for nothing: the
+// reaper waits for it in waitid.
+func leaveAlone(sig syscall.Signal) {
+	var usual [4]uint64 // the kernel's struct sigaction with SIG_DFL
+	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&usual)), 0, setSize, 0, 0)
 }
 
 func (r *Reaper) run(ctx context.Context) {

@@ -28,9 +28,20 @@ func TestMain(m *testing.M) {
 }
 
 // start runs a program with its standard output in a pipe.
-func start(t *testing.T, env []string, umask int, argv ...string) (int, <-chan Exit, *os.File) {
+func start(t *testing.T, env []string, umask int, argv ...string) (Child, *os.File) {
 	t.Helper()
-	path, err := exec.LookPath(argv[0])
+	return run(t, &Command{Argv: argv, Env: env, Umask: umask})
+}
+
+// startApart starts one that leads neither its session nor its group.
+func startApart(t *testing.T, argv ...string) (Child, *os.File) {
+	t.Helper()
+	return run(t, &Command{Argv: argv, Umask: UsualUmask, Apart: true})
+}
+
+func run(t *testing.T, c *Command) (Child, *os.File) {
+	t.Helper()
+	path, err := exec.LookPath(c.Argv[0])
 	if err != nil {
 		t.Skip(err)
 	}
@@ -44,15 +55,14 @@ func start(t *testing.T, env []string, umask int, argv ...string) (int, <-chan E
 		t.Fatal(err)
 	}
 	defer null.Close()
-	pid, exit, err := reaper().Start(path, argv, &syscall.ProcAttr{
-		Env: append(env, "PATH="+os.Getenv("PATH")), Files: []uintptr{null.Fd(), w.Fd(), w.Fd()},
-		Sys: &syscall.SysProcAttr{Setsid: true},
-	}, umask)
+	c.Path, c.Env = path, append(c.Env, "PATH="+os.Getenv("PATH"))
+	c.Files = []uintptr{null.Fd(), w.Fd(), w.Fd()}
+	child, err := reaper().Start(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.Close() })
-	return pid, exit, r
+	return child, r
 }
 
 func status(t *testing.T, exit <-chan Exit) syscall.WaitStatus {
@@ -86,8 +96,8 @@ func TestEveryExitGoesToItsStarter(t *testing.T) {
 		all.Add(1)
 		go func() {
 			defer all.Done()
-			_, exit, _ := start(t, nil, UsualUmask, "sh", "-c", fmt.Sprintf("exit %d", i%250))
-			if s := status(t, exit); s.ExitStatus() != i%250 {
+			child, _ := start(t, nil, UsualUmask, "sh", "-c", fmt.Sprintf("exit %d", i%250))
+			if s := status(t, child.Exit); s.ExitStatus() != i%250 {
 				t.Errorf("%d: %v", i, s)
 			}
 		}()
@@ -96,8 +106,8 @@ func TestEveryExitGoesToItsStarter(t *testing.T) {
 }
 
 func TestOrphansAreCollected(t *testing.T) {
-	_, exit, out := start(t, nil, UsualUmask, "sh", "-c", "sh -c 'echo $$; exec sleep 0.2' & exit 0")
-	status(t, exit)
+	child, out := start(t, nil, UsualUmask, "sh", "-c", "sh -c 'echo $$; exec sleep 0.2' & exit 0")
+	status(t, child.Exit)
 	pid := strings.TrimSpace(text(t, out)) // the orphan holds the pipe until it dies
 	for stop := time.Now().Add(patience); ; {
 		if _, err := os.Stat("/proc/" + pid); errors.Is(err, os.ErrNotExist) {
@@ -111,7 +121,7 @@ func TestOrphansAreCollected(t *testing.T) {
 }
 
 func TestStartReportsWhyExecFailed(t *testing.T) {
-	_, _, err := reaper().Start("/nonexistent", []string{"x"}, &syscall.ProcAttr{}, UsualUmask)
+	_, err := reaper().Start(&Command{Path: "/nonexistent", Argv: []string{"x"}, Umask: UsualUmask})
 	if !errors.Is(err, syscall.ENOENT) {
 		t.Error(err)
 	}
@@ -125,9 +135,9 @@ func TestUmaskIsTheChildsAlone(t *testing.T) {
 	usual := syscall.Umask(0o022)
 	syscall.Umask(usual)
 	for _, want := range []int{0o077, UsualUmask, 0o007, UsualUmask} {
-		_, exit, out := start(t, nil, want, self, "print-umask")
+		child, out := start(t, nil, want, self, "print-umask")
 		got := text(t, out)
-		status(t, exit)
+		status(t, child.Exit)
 		if want == UsualUmask {
 			want = usual
 		}
@@ -141,20 +151,20 @@ func TestChildrenDoNotHaveTheAgentsNiceValue(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
-	_, exit, out := start(t, nil, UsualUmask, "sh", "-c", "nice")
+	child, out := start(t, nil, UsualUmask, "sh", "-c", "nice")
 	if got := strings.TrimSpace(text(t, out)); got != "0" {
 		t.Error(got)
 	}
-	status(t, exit)
+	status(t, child.Exit)
 }
 
 func TestChildrenCannotRaiseTheirLimits(t *testing.T) {
 	if os.Getuid() != 0 || !holdsCapability(capSysResource) {
 		t.Skip("needs root with CAP_SYS_RESOURCE")
 	}
-	_, exit, out := start(t, nil, UsualUmask, "grep", "CapBnd", "/proc/self/status")
+	child, out := start(t, nil, UsualUmask, "grep", "CapBnd", "/proc/self/status")
 	line := strings.Fields(text(t, out))
-	status(t, exit)
+	status(t, child.Exit)
 	var bounds uint64
 	if len(line) != 2 {
 		t.Fatal(line)
@@ -168,12 +178,12 @@ func TestChildrenCannotRaiseTheirLimits(t *testing.T) {
 // parents, or both.
 func TestKillFindsTheWholeTree(t *testing.T) {
 	script := `sleep 997 & setsid sleep 997 & (setsid sh -c 'sleep 997 & sleep 997' &) ; echo up; wait`
-	pid, exit, out := start(t, []string{Marker + "=killtest"}, UsualUmask, "sh", "-c", script)
+	child, out := start(t, []string{Marker + "=killtest"}, UsualUmask, "sh", "-c", script)
 	buf := make([]byte, 2)
 	if _, err := out.Read(buf); err != nil {
 		t.Fatal(err)
 	}
-	tree := Tree{Leader: pid, ID: "killtest"}
+	tree := Tree{Leader: child.PID, Group: child.Group, ID: "killtest"}
 	for stop := time.Now().Add(patience); len(tree.Members()) < 6; time.Sleep(time.Millisecond) {
 		if time.Now().After(stop) {
 			t.Fatal(tree.Members())
@@ -182,7 +192,7 @@ func TestKillFindsTheWholeTree(t *testing.T) {
 	if !tree.Kill(context.Background()) {
 		t.Error("not all are gone")
 	}
-	if s := status(t, exit); s.Signal() != syscall.SIGKILL {
+	if s := status(t, child.Exit); s.Signal() != syscall.SIGKILL {
 		t.Error(s)
 	}
 	if left := tree.Members(); len(left) > 0 {
@@ -196,15 +206,15 @@ func TestKillEndsAForkBomb(t *testing.T) {
 	}
 	// A bomb of bounded size: 2 to the 6th processes at a time, without end.
 	script := `f() { if [ $1 -gt 0 ]; then f $(($1-1)) & f $(($1-1)) & fi; wait; }; echo up; while :; do f 5; done`
-	pid, exit, out := start(t, []string{Marker + "=bombtest"}, UsualUmask, "sh", "-c", script)
+	child, out := start(t, []string{Marker + "=bombtest"}, UsualUmask, "sh", "-c", script)
 	if _, err := out.Read(make([]byte, 2)); err != nil {
 		t.Fatal(err)
 	}
-	tree := Tree{Leader: pid, ID: "bombtest"}
+	tree := Tree{Leader: child.PID, Group: child.Group, ID: "bombtest"}
 	if !tree.Kill(context.Background()) {
 		t.Error("it lives")
 	}
-	status(t, exit)
+	status(t, child.Exit)
 }
 
 func TestParseStat(t *testing.T) {
@@ -267,7 +277,7 @@ func TestBiggestSession(t *testing.T) {
 
 func TestHungriest(t *testing.T) {
 	script := `x=$(head -c 64000000 /dev/zero | tr '\0' x); echo up; sleep 60`
-	pid, exit, out := start(t, nil, UsualUmask, "sh", "-c", script)
+	child, out := start(t, nil, UsualUmask, "sh", "-c", script)
 	_ = out.SetReadDeadline(time.Now().Add(patience))
 	if _, err := out.Read(make([]byte, 2)); err != nil {
 		t.Fatal(err)
@@ -276,6 +286,6 @@ func TestHungriest(t *testing.T) {
 	if resident < 64000000 {
 		t.Error(resident)
 	}
-	_ = syscall.Kill(-pid, syscall.SIGKILL)
-	status(t, exit)
+	_ = syscall.Kill(-child.Group, syscall.SIGKILL)
+	status(t, child.Exit)
 }

@@ -3,6 +3,7 @@ package supervise
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"runtime"
 	"strconv"
@@ -21,12 +22,42 @@ const KillBudget = 8 * time.Second
 
 // Tree names the processes of a command.
 type Tree struct {
-	Leader int    // the command's own pid, which is also its session; 0 = unknown
+	Leader int    // the command's own pid; 0 = unknown
+	Group  int    // the process group and session that it began in; 0 = unknown
 	ID     string // value of Marker
 }
 
-// Members lists the living processes of a tree: everything in the leader's
-// session or group, everything that carries the marker, and all descendants of
+// Leads says whether a session or group is one of the tree's: the one it began
+// in, or one that its leader made.
+func (t Tree) Leads(group int) bool {
+	return group > 1 && (group == t.Group || group == t.Leader)
+}
+
+// Signal sends a signal to the group that the command began in and to its
+// leader, wherever that has gone; if it leads a group of its own, to all of
+// that. A command that is over is no error.
+func (t Tree) Signal(sig syscall.Signal) error {
+	var targets []int
+	if t.Group > 1 {
+		targets = append(targets, -t.Group)
+	}
+	switch group, err := syscall.Getpgid(t.Leader); {
+	case t.Leader <= 1 || err != nil || group == t.Group:
+	case group == t.Leader:
+		targets = append(targets, -group)
+	default:
+		targets = append(targets, t.Leader)
+	}
+	for _, target := range targets {
+		if err := syscall.Kill(target, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Members lists the living processes of a tree: everything in its
+// sessions and groups, everything that carries the marker, and all descendants of
 // any of these.
 func (t Tree) Members() []int {
 	return t.among(Table())
@@ -40,7 +71,7 @@ func (t Tree) among(table []Proc) []int {
 		if p.PID == self || p.PID == 1 {
 			continue
 		}
-		near := t.Leader > 1 && (p.PID == t.Leader || p.Session == t.Leader || p.Group == t.Leader)
+		near := p.PID == t.Leader || t.Leads(p.Session) || t.Leads(p.Group)
 		if near || (!p.dead() && t.ID != "" && carries(p.PID, mark)) {
 			in[p.PID] = true
 		}
@@ -75,8 +106,8 @@ func (t Tree) Kill(ctx context.Context) bool { return t.KillWithin(ctx, KillBudg
 
 // KillWithin is Kill with another budget.
 func (t Tree) KillWithin(ctx context.Context, budget time.Duration) bool {
-	if t.Leader > 1 {
-		killGroup(t.Leader)
+	if t.Group > 1 {
+		killGroup(t.Group)
 	}
 	stop := time.Now().Add(budget)
 	known := map[int]bool{}

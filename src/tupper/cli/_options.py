@@ -128,6 +128,19 @@ def _apply(decorators: list[Callable[[F], F]], function: F) -> F:
     return function
 
 
+def labels_option(meaning: str) -> Callable[[F], F]:
+    """``-l`` and ``--label``: of a new sandbox, or of those that are wanted."""
+    return click.option(
+        "-l",
+        "--label",
+        "labels",
+        type=Pair(),
+        multiple=True,
+        metavar="KEY=VALUE",
+        help=meaning,
+    )
+
+
 def creation_options(function: F) -> F:
     """Everything that a new sandbox can be given."""
     return _apply(
@@ -184,15 +197,7 @@ def creation_options(function: F) -> F:
                 metavar="KEY=VALUE",
                 help="Environment inside; repeatable.",
             ),
-            click.option(
-                "-l",
-                "--label",
-                "labels",
-                type=Pair(),
-                multiple=True,
-                metavar="KEY=VALUE",
-                help="Metadata to find it again; repeatable.",
-            ),
+            labels_option("Metadata to find it again; repeatable."),
             click.option("-u", "--user", help="Default user inside."),
             click.option("-w", "--workdir", metavar="DIR", help="Default directory inside."),
             click.option("--internet/--no-internet", default=None, help="Access to the internet."),

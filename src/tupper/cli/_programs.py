@@ -11,10 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tupper.core.errors import ProgramFailed, ProgramNotFound
-from tupper.core.process import minimal_env, run
+from tupper.core.process import downloading_env, minimal_env, run
 
 _INSTALL_TIMEOUT_S = 900.0
-_PASSED_ON = frozenset({"http_proxy", "https_proxy", "no_proxy", "all_proxy"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +82,7 @@ async def install(missing: list[Program], say: Callable[[str], None]) -> None:
     if prefix and shutil.which("sudo") is None:
         raise ProgramNotFound(f"not installed: {names}", hint=f"as root: {command}")
     say(f"packages: installing {' '.join(packages)}")
-    env = minimal_env(DEBIAN_FRONTEND="noninteractive") | {
-        name: value for name, value in os.environ.items() if name.lower() in _PASSED_ON
-    }
+    env = downloading_env(DEBIAN_FRONTEND="noninteractive")
     try:
         await run([*prefix, "apt-get", "update", "-qq"], timeout_s=_INSTALL_TIMEOUT_S, env=env)
         options = ["-y", "-qq", "--no-install-recommends", "-o", "Dpkg::Use-Pty=0"]

@@ -33,8 +33,9 @@ def render_probe(probe: Probe) -> list[str]:
     if probe.usable:
         tier = probe.isolation.value if probe.isolation else "?"
         facts = ", ".join(fact for fact in (probe.mechanism, probe.version, probe.reason) if fact)
-        return [f"{probe.backend:<12}  usable      {tier:<12}  {facts}".rstrip()]
-    lines = [f"{probe.backend:<12}  not usable  {probe.reason}".rstrip()]
+        lines = [f"{probe.backend:<12}  usable      {tier:<12}  {facts}".rstrip()]
+    else:
+        lines = [f"{probe.backend:<12}  not usable  {probe.reason}".rstrip()]
     if probe.remedy:
         lines.append(f"{'':<12}  remedy      {probe.remedy}")
     return lines

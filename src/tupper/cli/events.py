@@ -8,7 +8,7 @@ import click
 
 from tupper import Sandbox, SandboxEvent, SandboxEventType
 from tupper.cli import _output
-from tupper.cli._options import SANDBOX, Pair, json_option
+from tupper.cli._options import SANDBOX, json_option, labels_option
 
 _COLOURS = {
     SandboxEventType.CREATED: "32",
@@ -20,15 +20,7 @@ _COLOURS = {
 
 
 @click.command()
-@click.option(
-    "-l",
-    "--label",
-    "labels",
-    type=Pair(),
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Only of sandboxes with this metadata; repeatable.",
-)
+@labels_option("Only of sandboxes with this metadata; repeatable.")
 @click.option(
     "--type",
     "types",

@@ -6,20 +6,12 @@ import click
 
 from tupper import SandboxInfo, SandboxState
 from tupper.cli import _output
-from tupper.cli._options import Pair, listing_options
+from tupper.cli._options import labels_option, listing_options
 from tupper.cli._sandboxes import all_ended, all_running, info_as_json
 
 
 @click.command(name="list")
-@click.option(
-    "-l",
-    "--label",
-    "labels",
-    type=Pair(),
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Only those with this metadata; repeatable.",
-)
+@labels_option("Only those with this metadata; repeatable.")
 @click.option("--ended", is_flag=True, help="Those that ended during the last day, and why.")
 @listing_options
 def list_sandboxes(

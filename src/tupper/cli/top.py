@@ -9,22 +9,14 @@ import click
 
 from tupper import SandboxInfo, SandboxMetrics, SandboxState
 from tupper.cli import _control, _output
-from tupper.cli._options import Pair, Span, json_option
+from tupper.cli._options import Span, json_option, labels_option
 from tupper.cli._sandboxes import all_running
 
 _COLUMNS = ("ID", "NAME", "CPU %", "MEMORY", "OF", "DISK", "AGE", "BACKEND")
 
 
 @click.command()
-@click.option(
-    "-l",
-    "--label",
-    "labels",
-    type=Pair(),
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Only those with this metadata; repeatable.",
-)
+@labels_option("Only those with this metadata; repeatable.")
 @click.option(
     "-d", "--delay", type=Span(), default=2.0, metavar="TIME", help="Between two looks [2s]."
 )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import functools
 import os
 import signal
@@ -23,6 +24,10 @@ from pathlib import Path
 _PERIOD_US = 100_000
 _PARENT = "tupper"
 _POLL_S = 0.002
+# What a process of the host, or one of its sessions, weighs when processors are short, and the most
+# that a group may. Source: kernel documentation, scheduler/sched-design-CFS.rst; sched/core.c.
+_SHARES, _MOST_SHARES = 1024, 262144
+_EMPTIES_S = 5.0
 # $1 is how many files follow; our pid goes into each, and what is left is the program. All that it
 # starts is the kernel's first choice when the group is out of memory; the program itself may be set
 # back to 0 afterwards (which needs no privilege, as it was there before). Source: proc(5).
@@ -133,6 +138,7 @@ class Cgroup:
                     _delegate((path.parent.parent, path.parent))
                 path.mkdir(exist_ok=True)
             group.limit(limits)
+            _weigh(group)
         except BaseException:
             group.remove()
             raise
@@ -214,15 +220,22 @@ class Cgroup:
         return True
 
     def remove(self) -> list[OSError]:
-        """Remove the empty group. Idempotent; what failed is returned."""
+        """Remove the empty group. Idempotent; what failed is returned. Blocks, as a rule briefly.
+
+        A process is listed no more once all its threads have begun to end, and until they have
+        ended, which takes as long as its memory is large, the group is busy. Source:
+        kernel/cgroup/cgroup.c, css_task_iter_advance and cgroup_is_populated.
+        """
+        deadline = time.monotonic() + _EMPTIES_S
         errors: list[OSError] = []
         for path in self.paths:
-            try:
-                path.rmdir()
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                errors.append(error)
+            while (error := _remove_directory(path)) is not None:
+                is_ending = error.errno == errno.EBUSY and not self.pids()
+                if not is_ending or time.monotonic() > deadline:
+                    errors.append(error)
+                    break
+                time.sleep(_POLL_S)
+        _weigh(self)
         return errors
 
     def oom_kills(self) -> int:
@@ -241,6 +254,34 @@ class Cgroup:
             with contextlib.suppress(OSError, ValueError):
                 return int((path / "cpuacct.usage").read_text()) / 1e9
         return _keyed_number(self.paths[0], ("cpu.stat",), "usage_usec") / 1e6
+
+
+def _weigh(group: Cgroup) -> None:
+    """Let all groups beside this one together weigh as much as so many processes of the host.
+
+    Else, on a busy host, all sandboxes would share what one process gets: version 1 weighs their
+    parent against each process beside it. With version 2 the processes are in groups of their own
+    (slices), so there it stays as it is.
+    """
+    if group.version != 1:
+        return
+    for parent in dict.fromkeys(path.parent for path in group.paths):
+        if not (parent / "cpu.shares").exists():
+            continue
+        with contextlib.suppress(OSError):  # the next one that comes or goes weighs again
+            groups = sum(entry.is_dir() for entry in os.scandir(parent))
+            shares = min(max(1, groups) * _SHARES, _MOST_SHARES)
+            (parent / "cpu.shares").write_text(str(shares))
+
+
+def _remove_directory(path: Path) -> OSError | None:
+    try:
+        path.rmdir()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return error
+    return None
 
 
 def _limit_memory(group: Path, version: int, limit: int) -> None:

@@ -191,7 +191,7 @@ async def in_thread(
             loop.call_soon_threadsafe(over.set_result, None)
 
     thread = threading.Thread(target=body, name=name)
-    thread.start()
+    _begin(thread, loop, over)
     try:
         await asyncio.shield(over)
         return made.pop()
@@ -202,7 +202,27 @@ async def in_thread(
         over.exception()  # seen; the cancellation is what counts
         raise
     finally:
-        thread.join()
+        if thread.ident is not None:
+            thread.join()
         if drop is not None:
             for unwanted in made:
                 drop(unwanted)
+
+
+def _begin(
+    thread: threading.Thread, loop: asyncio.AbstractEventLoop, over: asyncio.Future[None]
+) -> None:
+    """Start a thread without waiting until it runs, which takes long where processors are short.
+
+    Args:
+        thread: to start.
+        loop, over: where it fails if the kernel gives us no more threads.
+    """
+
+    def begin() -> None:
+        try:
+            thread.start()
+        except RuntimeError as error:
+            loop.call_soon_threadsafe(over.set_exception, error)
+
+    loop.run_in_executor(None, begin)

@@ -30,6 +30,7 @@ OUTPUT_LIMIT = 16 * 1024 * 1024
 _TAIL = 4096
 _GRACE_S = 2.0
 _CHUNK = 64 * 1024
+_PROXIES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,12 @@ def minimal_env(**extra: str) -> dict[str, str]:
         "LC_ALL": "C.UTF-8",
     }
     return env | extra
+
+
+def downloading_env(**extra: str) -> dict[str, str]:
+    """:func:`minimal_env` with this host's proxies, for a program that fetches something."""
+    passed = {name: value for name, value in os.environ.items() if name.lower() in _PROXIES}
+    return minimal_env(**extra) | passed
 
 
 def describe_exit(returncode: int) -> str:

@@ -10,11 +10,21 @@ PermissionError, and OSError for what is no regular file.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import secrets
+from collections.abc import AsyncGenerator, Iterable
 from typing import Literal
 
-from tupper import AsyncSandbox, FileNotFoundException, FileType, InvalidArgumentException
+from tupper import (
+    AsyncSandbox,
+    EntryInfo,
+    FileNotFoundException,
+    FileType,
+    InvalidArgumentException,
+    SandboxException,
+)
 from tupper.integrations import _shell
 
 # $1: read, write, list or stat; $2: an absolute path. The exit code is an errno of Linux.
@@ -54,13 +64,27 @@ async def read(sandbox: AsyncSandbox, path: str, user: str | None = None) -> byt
         raise await why(sandbox, path) from error
 
 
-async def write(sandbox: AsyncSandbox, path: str, data: bytes, user: str | None = None) -> None:
+async def write(
+    sandbox: AsyncSandbox, path: str, data: str | bytes, user: str | None = None
+) -> None:
     """Write a file, and the directories that lead to it; ``path`` is absolute."""
     await may(sandbox, "write", path, user)
     try:
         await sandbox.files.write(path, data, user)
     except (FileNotFoundException, InvalidArgumentException) as error:
         raise await why(sandbox, path) from error
+
+
+async def stat(sandbox: AsyncSandbox, path: str) -> EntryInfo:
+    """What there is at a path; what a link leads to."""
+    await may(sandbox, "stat", path)
+    return await sandbox.files.get_info(path)
+
+
+async def entries(sandbox: AsyncSandbox, path: str) -> list[EntryInfo]:
+    """What there is in a directory."""
+    await may(sandbox, "list", path)
+    return await sandbox.files.list(path)
 
 
 async def why(sandbox: AsyncSandbox, path: str) -> OSError:
@@ -113,3 +137,46 @@ async def realpath(sandbox: AsyncSandbox, path: str) -> str:
     if found.exit_code != 0:
         raise OSError(errno.EIO, found.stderr.strip(), path)
     return found.stdout.rstrip("\0")
+
+
+async def pack(sandbox: AsyncSandbox, root: str, *, without: Iterable[str] = ()) -> bytes:
+    """What is in a directory, as a tar archive, but for some paths in it."""
+    excludes = [f"--exclude=./{path}" for path in sorted(without)]
+    async with _archive(sandbox) as file:
+        await _tar(sandbox, root, "-cf", file, *excludes, ".")
+        return bytes(await sandbox.files.read(file, "bytes"))
+
+
+async def unpack(sandbox: AsyncSandbox, root: str, archive: bytes) -> None:
+    """Fill a directory from a tar archive."""
+    async with _archive(sandbox) as file:
+        await sandbox.files.write(file, archive)
+        await _tar(sandbox, root, "-xf", file)
+
+
+@contextlib.asynccontextmanager
+async def _archive(sandbox: AsyncSandbox) -> AsyncGenerator[str]:
+    file = f"/tmp/{secrets.token_hex(8)}.tar"
+    try:
+        yield file
+    finally:
+        with contextlib.suppress(SandboxException):  # what went wrong is raised already
+            await sandbox.files.remove(file)
+
+
+async def _tar(sandbox: AsyncSandbox, root: str, *arguments: str) -> None:
+    done = await _shell.arun(sandbox, ["tar", "-C", root, *arguments])
+    if done.exit_code != 0:
+        raise OSError(errno.EIO, done.stderr[-4096:], root)
+
+
+_OWN_DIR = 'mkdir -p -- "$1" && chown "$2" "$1"'
+
+
+async def make_own_dir(sandbox: AsyncSandbox, path: str) -> None:
+    """Make a directory, anywhere, that belongs to whom commands run as."""
+    owner = (await _shell.arun(sandbox, ["sh", "-c", "echo $(id -u):$(id -g)"])).stdout.strip()
+    command = ["sh", "-c", _OWN_DIR, "sh", path, owner]
+    made = await _shell.arun(sandbox, command, user="root")
+    if made.exit_code != 0:
+        raise OSError(errno.EACCES, made.stderr[-4096:], path)

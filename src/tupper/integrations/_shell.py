@@ -1,30 +1,36 @@
 """Running a command for a framework: any exit code is a result, and a time limit has its output.
 
-Errors: only what is no fault of the command: the sandbox has ended, there is no such user.
+Errors: only what is no fault of the command: the sandbox has ended.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+import secrets
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from tupper import (
     AsyncCommandHandle,
     AsyncSandbox,
+    AuthenticationException,
     CommandExitException,
     CommandResult,
     Sandbox,
     SandboxException,
     TimeoutException,
 )
+from tupper.integrations._halves import at_once, awaited
 
 LIFETIME_S = 24 * 3600  # of a sandbox that an adapter made and nobody ends
-OURS: Mapping[str, Any] = {"timeout": LIFETIME_S, "owner": "process"}  # if only we use it
+LASTING: Mapping[str, Any] = {"timeout": LIFETIME_S}  # options of one that outlives us
+OURS: Mapping[str, Any] = {**LASTING, "owner": "process"}  # of one that only we use
 TIMED_OUT = 124  # the exit code of timeout(1)
+NOT_ALLOWED = 126  # of a shell, for what it may not execute
 MAX_OUTPUT_BYTES = 64 * 1024 * 1024  # of each stream of a command that ends
+WORD_MAX_BYTES = 96 * 1024  # Linux takes 128 KiB for one argument, execve(2)
 PARTIAL_CHARS = 1 << 20  # of each stream, that are kept of a command that does not end
 
 
@@ -83,28 +89,8 @@ def together(command: str) -> str:
 def run(
     sandbox: Sandbox, command: str | Sequence[str], *, timeout_s: float | None = None
 ) -> Outcome:
-    """Run a command in the foreground, without an input.
-
-    Args:
-        sandbox: where.
-        command: text for a login shell, or a program and its arguments.
-        timeout_s: seconds; None for no limit.
-    """
-    out, err = Partial(), Partial()
-    try:
-        return _outcome(
-            sandbox.commands.run(
-                command,
-                on_stdout=out,
-                on_stderr=err,
-                timeout=timeout_s,
-                max_output_bytes=MAX_OUTPUT_BYTES,
-            )
-        )
-    except CommandExitException as failed:
-        return _outcome(failed)
-    except TimeoutException as late:
-        return _late(late, out, err)
+    """The same as :func:`arun` for the other half of the SDK."""
+    return at_once(arun(awaited(sandbox), command, timeout_s=timeout_s))
 
 
 async def arun(
@@ -118,7 +104,16 @@ async def arun(
     stdin: str | bytes | None = None,
     max_output_bytes: int = MAX_OUTPUT_BYTES,
 ) -> Outcome:
-    """The same as :func:`run`, with what else commands take, and an input."""
+    """Run a command in the foreground.
+
+    Args:
+        sandbox: where.
+        command: text for a login shell, or a program and its arguments.
+        timeout_s: seconds; None for no limit.
+        envs, cwd, user: of the SDK's ``commands.run``.
+        stdin: its input, which is at its end at once if None.
+        max_output_bytes: of each stream.
+    """
     out, err = Partial(), Partial()
     options: _Options = {
         "envs": envs,
@@ -130,14 +125,39 @@ async def arun(
         "max_output_bytes": max_output_bytes,
     }
     try:
-        if stdin is None:
-            return _outcome(await sandbox.commands.run(command, **options))
-        handle = await sandbox.commands.run(command, background=True, stdin=True, **options)
-        return _outcome(await _fed(handle, stdin))
+        async with _in_words(sandbox, command, user) as words:
+            if stdin is None:
+                return _outcome(await sandbox.commands.run(words, **options))
+            handle = await sandbox.commands.run(words, background=True, stdin=True, **options)
+            return _outcome(await _fed(handle, stdin))
     except CommandExitException as failed:
         return _outcome(failed)
+    except AuthenticationException as unknown:
+        if user is None:
+            raise
+        return Outcome(NOT_ALLOWED, "", unknown.message)  # there is no such user
     except TimeoutException as late:
         return _late(late, out, err)
+
+
+@contextlib.asynccontextmanager
+async def _in_words(
+    sandbox: AsyncSandbox, command: str | Sequence[str], user: str | None
+) -> AsyncGenerator[str | list[str]]:
+    """A command as it can be started: text that is too long for one argument becomes a file."""
+    if not isinstance(command, str):
+        yield list(command)
+        return
+    if len(command.encode()) <= WORD_MAX_BYTES:
+        yield command
+        return
+    script = f"/tmp/.tupper-{secrets.token_hex(8)}.sh"
+    await sandbox.files.write(script, command, user)
+    try:
+        yield ["/bin/bash", "-l", script]
+    finally:
+        with contextlib.suppress(SandboxException):  # it may have ended meanwhile
+            await sandbox.files.remove(script)
 
 
 async def _fed(handle: AsyncCommandHandle[str], data: str | bytes) -> CommandResult[str]:
@@ -158,7 +178,7 @@ async def working_dir(sandbox: AsyncSandbox) -> str:
 
 
 def _outcome(result: CommandResult[str]) -> Outcome:
-    not_allowed = result.exit_code == 126 and result.stderr == result.error
+    not_allowed = result.exit_code == NOT_ALLOWED and result.stderr == result.error
     return Outcome(
         result.exit_code,
         result.stdout,

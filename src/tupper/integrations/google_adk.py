@@ -80,8 +80,7 @@ class TupperEnvironment(BaseEnvironment):
 
     async def write_file(self, path: Path, content: str | bytes) -> None:
         """Write a file, and the directories that lead to it."""
-        data = content.encode() if isinstance(content, str) else content
-        await _files.write(self.sandbox, self._absolute(path), data)
+        await _files.write(self.sandbox, self._absolute(path), content)
 
     def _absolute(self, path: Path) -> str:
         return posixpath.normpath(posixpath.join(self._working_dir, Path(path).as_posix()))

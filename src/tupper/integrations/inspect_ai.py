@@ -12,7 +12,7 @@ import posixpath
 import shlex
 from typing import Any, Literal, overload
 
-from tupper import AsyncSandbox, AuthenticationException
+from tupper import AsyncSandbox
 from tupper.integrations import _files, _shell
 from tupper.integrations._extra import missing
 
@@ -107,10 +107,7 @@ class TupperSandboxEnvironment(util.SandboxEnvironment):
         limits = util.SandboxEnvironmentLimits
         options: dict[str, Any] = {"timeout_s": timeout, "envs": env, "user": user, "stdin": input}
         options |= {"cwd": self._path(cwd or ""), "max_output_bytes": limits.MAX_EXEC_OUTPUT_SIZE}
-        try:
-            outcome = await _shell.arun(self.sandbox, cmd, **options)
-        except AuthenticationException as error:  # there is no such user
-            return util.ExecResult(False, 126, "", error.message)
+        outcome = await _shell.arun(self.sandbox, cmd, **options)
         if outcome.timed_out:
             raise TimeoutError(f"{cmd[0]!r} reached its time limit of {timeout} s")
         if outcome.not_allowed:
@@ -122,8 +119,7 @@ class TupperSandboxEnvironment(util.SandboxEnvironment):
 
     async def write_file(self, file: str, contents: str | bytes) -> None:
         """Write a file, and the directories that lead to it."""
-        data = contents.encode() if isinstance(contents, str) else contents
-        await _files.write(self.sandbox, self._path(file), data)
+        await _files.write(self.sandbox, self._path(file), contents)
 
     @overload
     async def read_file(self, file: str, text: Literal[True] = True) -> str: ...

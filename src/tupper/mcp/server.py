@@ -11,6 +11,7 @@ from mcp.server import MCPServer
 from mcp.server.lowlevel.helper_types import ReadResourceContents
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, CallToolResult, GetPromptResult, InputRequiredResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -18,6 +19,7 @@ from pydantic import AnyUrl, ValidationError
 
 from tupper import __version__
 from tupper.mcp.errors import explain_arguments
+from tupper.mcp.pipes import are_pipes, standard_streams
 from tupper.mcp.sessions import Options, Session, Sessions, settle
 
 if TYPE_CHECKING:
@@ -56,6 +58,15 @@ class SandboxServer(MCPServer[Sessions]):
             if isinstance(error.__cause__, ValidationError):
                 raise ToolError(explain_arguments(name, error.__cause__)) from error.__cause__
             raise
+
+    async def run_stdio_async(self) -> None:
+        """Serve standard input and output, without threads where that is possible."""
+        if not are_pipes():
+            await super().run_stdio_async()
+            return
+        server = self._lowlevel_server
+        async with standard_streams() as ours, stdio_server(*ours) as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())
 
     async def get_prompt(
         self,

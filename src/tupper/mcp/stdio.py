@@ -13,8 +13,8 @@ from tupper.mcp.sessions import Options
 def serve(options: Options) -> None:
     """Serve until standard input ends; then the sandboxes of the client end.
 
-    A signal ends the process at once: a thread of its waits for input and would not be interrupted.
-    The sandboxes are bound to the process, so they end with it in that case as well.
+    A signal ends the process at once: where a thread of its waits for input, that would not be
+    interrupted. The sandboxes are bound to the process, so they end with it in that case as well.
     """
     for name in ("SIGTERM", "SIGHUP", "SIGINT"):
         if hasattr(signal, name):

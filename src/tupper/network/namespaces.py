@@ -31,7 +31,7 @@ from tupper.core.errors import (
     ProgramFailed,
     TupperError,
 )
-from tupper.core.kernel import CLONE_NEWNET, enter, in_thread
+from tupper.core.kernel import in_thread
 from tupper.network import devices, ruleset
 from tupper.network.devices import NETNS_DIR
 from tupper.network.firewalls import Firewalls
@@ -108,7 +108,6 @@ class Namespaces(Network):
             entry = Entry(sandbox_id, link, subnet.guest, policy, subnet.virtual_servers)
             self._state.save(entry)
             set_link(link, reaches_loopback=_reaches_loopback(entry))
-            await self._set_up_guest(netns, subnet)
             undo.pop_all()
         return Attachment(
             netns=netns,
@@ -276,7 +275,10 @@ class Namespaces(Network):
     def _make_link(
         self, host: devices.Netlink, sandbox_id: str, subnet: Subnet, *, mtu: int, netns_fd: int
     ) -> bool:
-        """Returns False when the subnet is taken."""
+        """Make both ends of a link; the calling thread is in the namespace of the far one.
+
+        Returns False when the subnet is taken.
+        """
         link = self._link_of(subnet)
         try:
             host.make_pair(link, peer=_DEVICE, netns_fd=netns_fd, mtu=mtu)
@@ -291,25 +293,20 @@ class Namespaces(Network):
                 return False
             host.describe(index, sandbox_id)
             host.add_address(index, subnet.gateway, prefix=30)
+            self._set_up_guest(subnet)
         except BaseException:
             host.delete(link)
             raise
         return True
 
-    async def _set_up_guest(self, netns: str, subnet: Subnet) -> None:
-        def work() -> None:
-            enter(NETNS_DIR / netns, CLONE_NEWNET)
-            with devices.Netlink() as guest:
-                guest.set_up(guest.index("lo"))
-                index = guest.index(_DEVICE)
-                guest.set_up(index)
-                guest.add_address(index, subnet.guest, prefix=30)
-                guest.add_default_route(index, subnet.gateway)
-
-        try:
-            await in_thread(work, name="network")
-        except OSError as error:
-            raise NetworkError(f"cannot set up a sandbox's network: {error}") from error
+    def _set_up_guest(self, subnet: Subnet) -> None:
+        """Set up the far end of a link, in whose namespace the calling thread is."""
+        with devices.Netlink() as guest:
+            guest.set_up(guest.index("lo"))
+            index = guest.index(_DEVICE)
+            guest.set_up(index)
+            guest.add_address(index, subnet.guest, prefix=30)
+            guest.add_default_route(index, subnet.gateway)
 
     async def _admit(self, entry: Entry, uplinks: Collection[str]) -> None:
         """Let the sandbox's packets through: forwarding, our table, other firewalls.

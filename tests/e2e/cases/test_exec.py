@@ -59,9 +59,54 @@ def test_tb007_a_child_in_its_own_session_is_ended_too(sbx):
         "setsid sleep 998 >/dev/null 2>&1 & (setsid setsid sleep 998 &) ; sleep 998",
         background=True,
     )
-    wait_for(lambda: sbx.commands.run('pgrep -fc "^sleep 998"').stdout == "3\n")
+    wait_for(lambda: sbx.commands.run('pgrep -f "^sleep 998" | wc -l').stdout == "3\n")
     handle.kill()
     wait_for(lambda: sbx.commands.run(TREE).stdout == "0\n")
+
+
+def test_setsid_stays_in_the_foreground(sbx):
+    """setsid(1) forks, and is over at once, where it leads a process group."""
+    with pytest.raises(CommandExitException) as ended:
+        sbx.commands.run("setsid sh -c 'sleep 0.5; echo done; exit 3'", timeout=60)
+    assert (ended.value.exit_code, ended.value.stdout) == (3, "done\n")
+    assert sbx.commands.run("cd /tmp && setsid sh -c 'sleep 0.5; pwd'").stdout == "/tmp\n"
+    assert sbx.commands.run(["setsid", "sh", "-c", "sleep 0.5; echo done"]).stdout == "done\n"
+    assert sbx.commands.run("sudo setsid sh -c 'sleep 0.5; id -u'").stdout == "0\n"
+
+
+@pytest.mark.parametrize("how", ["kill", "timeout"])
+def test_tb007_a_command_in_its_own_session_is_ended(sbx, how):
+    inner = "import subprocess as s; s.Popen(['sleep', '998']); s.run(['sleep', '999'])"
+    command = f'setsid python3 -c "{inner}"'
+    if how == "timeout":
+        with pytest.raises(TimeoutException):
+            sbx.commands.run(command, timeout=5)
+    else:
+        handle = sbx.commands.run(command, background=True)
+        wait_for(lambda: sbx.commands.run('pgrep -f "^sleep 99" | wc -l').stdout == "2\n")
+        assert handle.kill() is True
+    wait_for(lambda: sbx.commands.run(TREE).stdout == "0\n")
+
+
+def test_setsid_beside_background_children_does_no_harm(sbx):
+    """gVisor hangs when a process with a child in its own group calls setsid(2)."""
+    sbx.commands.run("sleep 997 & setsid true", timeout=60)
+    assert sbx.commands.run("pgrep -f '^sleep 997' | wc -l", timeout=60).stdout == "1\n"
+    sbx.commands.run("pkill -f '^sleep 997'")
+
+
+def test_a_group_that_is_signalled_is_that_of_the_command_alone(sbx):
+    other = sbx.commands.run("sleep 0.5; echo alive", background=True)
+    with pytest.raises(CommandExitException) as ended:
+        sbx.commands.run("kill 0; sleep 60", timeout=60)
+    assert ended.value.exit_code == 143
+    assert other.wait().stdout == "alive\n"
+
+
+def test_no_signal_is_ignored(sbx):
+    result = sbx.commands.run("yes | head -1; echo ${PIPESTATUS[@]}")
+    assert (result.stdout, result.stderr) == ("y\n141 0\n", "")
+    assert sbx.commands.run("sh -c 'kill -HUP $$'; echo $?").stdout == "129\n"
 
 
 @pytest.mark.parametrize("stream", [1, 2])
@@ -154,6 +199,7 @@ def test_tb021_environment_of_a_user(sbx, user, home, name):
     script = 'echo "$HOME|$USER|$LOGNAME"; cd; pwd; python3 -c "import pathlib;print(pathlib.Path.home())"'
     result = sbx.commands.run(script, user=user)
     assert result.stdout == f"{home}|{name}|{name}\n{home}\n{home}\n"
+    assert sbx.commands.run(["printenv", "SHELL"], user=user).stdout == "/bin/bash\n"
 
 
 def test_tb021_numeric_user_without_entry(sbx):

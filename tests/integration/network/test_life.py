@@ -1,7 +1,9 @@
 """Networks come and go, alone and many at once, beside other engines and other firewalls."""
 
 import asyncio
+import errno
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -144,17 +146,17 @@ async def test_sweep_keeps_the_living_and_says_what_went(lab, make_network, insi
 
 async def test_a_sweep_while_one_is_made_leaves_that_alone(lab, network, monkeypatch, inside):
     lab.serve(lab.internet, PUBLIC, 80)
-    reached, go_on = asyncio.Event(), asyncio.Event()
+    reached, go_on = threading.Event(), threading.Event()
     set_up = network._set_up_guest
 
-    async def slowly(*arguments):
+    def slowly(subnet):
         reached.set()
-        await go_on.wait()
-        await set_up(*arguments)
+        assert go_on.wait(60)
+        set_up(subnet)
 
     monkeypatch.setattr(network, "_set_up_guest", slowly)
     making = asyncio.create_task(network.attach(sandbox(1), Policy()))
-    await asyncio.wait_for(reached.wait(), 20)
+    assert await asyncio.to_thread(reached.wait, 20)
     assert await network.sweep([]) == []
     go_on.set()
     assert attempt(inside(await making), PUBLIC, 80) == b"hello\n"
@@ -176,8 +178,8 @@ async def test_rules_that_somebody_flushed_are_made_again(lab, network, inside):
 async def test_a_failed_attach_leaves_nothing(lab, network, monkeypatch, engine_id):
     before = (rules(lab), links(lab))
 
-    async def fail(*_):
-        raise namespaces.NetworkError("no")
+    def fail(_):
+        raise OSError(errno.EPERM, "no")
 
     monkeypatch.setattr(network, "_set_up_guest", fail)
     with pytest.raises(namespaces.NetworkError):
@@ -188,16 +190,17 @@ async def test_a_failed_attach_leaves_nothing(lab, network, monkeypatch, engine_
 
 
 async def test_a_cancelled_attach_leaves_nothing(lab, network, monkeypatch, engine_id):
-    reached = asyncio.Event()
+    reached, go_on = threading.Event(), threading.Event()
 
-    async def wait(*_):
+    def wait(_):
         reached.set()
-        await asyncio.Event().wait()
+        assert go_on.wait(60)
 
     monkeypatch.setattr(network, "_set_up_guest", wait)
     task = asyncio.create_task(network.attach(sandbox(1), Policy()))
-    await asyncio.wait_for(reached.wait(), 20)
+    assert await asyncio.to_thread(reached.wait, 20)
     task.cancel()
+    go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert namespaces_of(engine_id) == []

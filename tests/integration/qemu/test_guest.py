@@ -172,15 +172,23 @@ def test_it_ends_when_asked(machine):
     assert not machine.socket.exists()
 
 
-def test_the_disk_is_opened_with_the_settings_only(parts):
-    """A machine that waits is saved for others, whose disks are other ones."""
+def test_a_machine_that_waits_has_its_disk(parts):
+    """It is saved then, with its disk, for others: nothing may be left for them to do."""
     with Guest(parts.top / "w", parts.home, parts.kernel, parts.root, None) as guest:
         guest.until(lambda: "tupper: waiting" in guest.said(), "it does not wait")
-        with (guest.place / "disk").open("r+b") as disk:  # the guest must not know the old one
-            disk.seek(1024)
-            disk.write(b"\0" * 1024)
         guest.settings = {}
         guest.start_relay()
+        assert "overlay / overlay" in guest.read("/proc/mounts")
+        assert guest.read("/proc/sys/kernel/hostname").strip() == "inside"
+
+
+def test_a_disk_that_cannot_be_mounted(parts):
+    class Blank(Guest):
+        def _make_disk(self):
+            with (self.place / "disk").open("wb") as disk:
+                disk.truncate(64 << 20)
+
+    with Blank(parts.top / "b", parts.home, parts.kernel, parts.root, None) as guest:
         assert guest.end().startswith("failed mount ext4 on /disk")
 
 

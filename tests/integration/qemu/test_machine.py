@@ -1,6 +1,8 @@
 """What goes wrong with virtual machines, and what is left then: nothing."""
 
 import asyncio
+import contextlib
+import json
 import os
 import subprocess
 from dataclasses import replace
@@ -8,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from backend_parts import remove, shared_data_dir, temporary
-from qemu_guest import Guest, make_backend, make_root, mount_small, plan_for
+from qemu_guest import SETTINGS, Guest, make_backend, make_root, mount_small, plan_for
 from tupper.backends.qemu import kvm
-from tupper.core.backend import Isolation
+from tupper.core.backend import Attachment, Isolation
 from tupper.core.errors import (
     BackendUnavailable,
     InvalidArgument,
@@ -54,10 +56,15 @@ def warm_machines():
     return {path.name for path in (shared_data_dir() / "backends" / "qemu" / "warm").glob("*")}
 
 
+def is_emulated():
+    return SETTINGS["accel"] == "tcg"
+
+
 async def test_probe_says_what_runs_instructions(backend, plan):
     probe = await backend.probe()
-    assert probe.isolation is Isolation.EMULATED_VM
-    assert probe.mechanism == "QEMU TCG"
+    tiers = {"tcg": Isolation.EMULATED_VM, "kvm": Isolation.HARDWARE_VM}
+    assert probe.isolation is tiers[SETTINGS["accel"]]
+    assert probe.mechanism == f"QEMU {SETTINGS['accel'].upper()}"
     assert probe.kernel
 
 
@@ -80,13 +87,18 @@ async def test_old_qemu(place):
 
 
 async def test_kvm_that_hangs_is_found_out():
-    said = await kvm.attempt(["sleep", "600"], kvm.DEVICE)
+    said = await kvm.attempt(["sh", "-c", "echo begun; exec sleep 600"], kvm.DEVICE)
     assert "did not run some instructions within 1 s" in said
+
+
+async def test_kvm_trial_that_never_begins(monkeypatch):
+    monkeypatch.setattr(kvm, "BEGINS_S", 0.1)
+    assert "did not begin within 0.1 s" in await kvm.attempt(["sleep", "600"], kvm.DEVICE)
 
 
 async def test_kvm_that_answers_nonsense():
     assert "no such" in await kvm.attempt(["sh", "-c", "echo no such thing; exit 1"], kvm.DEVICE)
-    assert await kvm.attempt(["echo", "ok"], kvm.DEVICE) == ""
+    assert await kvm.attempt(["printf", "begun\nok\n"], kvm.DEVICE) == ""
 
 
 async def test_guest_is_who_it_should_be(backend, plan):
@@ -133,13 +145,56 @@ async def test_two_that_begin_at_one_place_differ(backend, place, plan, rootfs):
         assert abs(int(first[-1]) - int(second[-1])) < 60
 
 
-@pytest.mark.parametrize("name", ["ram", "state"])
+async def test_two_that_begin_at_one_place_have_a_disk_each(backend, place, plan, rootfs):
+    async with Guest(backend, plan):
+        pass
+    plans = [plan_for(place, rootfs) for _ in range(2)]
+    async with Guest(backend, plans[0]) as one, Guest(backend, plans[1]) as two:
+        told = {one: "one", two: "two"}
+        for guest, word in told.items():
+            await guest.run(f"echo {word} >/kept; sync; echo 3 >/proc/sys/vm/drop_caches")
+        for guest, word in told.items():
+            assert await guest.run("cat /kept") == f"{word}\n"
+    async with Guest(backend, plan_for(place, rootfs)) as third:
+        assert await third.run("ls /kept 2>/dev/null || echo none") == "none\n"
+
+
+async def test_machine_that_does_not_load_boots_instead(backend, place, plan, rootfs, monkeypatch):
+    """Also with a network, which the first try has connected already."""
+    with network(f"tq-one-{os.getpid()}") as one, network(f"tq-two-{os.getpid()}") as two:
+        async with Guest(backend, plan_for(place, rootfs, attachment=one)):
+            pass
+
+        async def fail(control, state):
+            raise MachineFailed("not today")
+
+        monkeypatch.setattr("tupper.backends.qemu.saving.load", fail)
+        async with Guest(backend, plan_for(place, rootfs, attachment=two)) as guest:
+            assert "10.9.9.2" in await guest.run("cat /proc/net/fib_trie")
+
+
+@contextlib.contextmanager
+def network(name):
+    """A network that leads nowhere."""
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    try:
+        argv = f"ip -n {name} link add eth0 type veth peer name other".split()
+        subprocess.run(argv, check=True)
+        yield Attachment(netns=name, interface="eth0", address="10.9.9.2/30", gateway="10.9.9.1")
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=True)
+
+
+@pytest.mark.parametrize("name", ["ram", "state", "disk"])
 async def test_damaged_place_to_begin_is_thrown_away(backend, place, plan, rootfs, name):
     async with Guest(backend, plan):
         pass
     fresh = make_backend()  # which has read nothing yet
     warm = shared_data_dir() / "backends" / "qemu" / "warm"
-    (directory,) = [d for d in warm.iterdir() if rootfs.digest in (d / "facts.json").read_text()]
+    facts = (json.dumps({"root": rootfs.digest})[1:-1], '"network": false')
+    (directory,) = [
+        d for d in warm.iterdir() if all(f in (d / "facts.json").read_text() for f in facts)
+    ]
     os.truncate(directory / name, 5000)
     async with Guest(fresh, plan_for(place, rootfs)):
         pass  # it has booted, and is kept again
@@ -258,7 +313,7 @@ async def test_snapshot_of_another_kind(backend, place, rootfs, saved):
     plan = plan_for(place, rootfs)
     for wrong in (
         replace(snapshot, version="6.0.0"),
-        replace(snapshot, data={**snapshot.data, "accel": "kvm"}),
+        replace(snapshot, data={**snapshot.data, "accel": "kvm" if is_emulated() else "tcg"}),
         replace(snapshot, data={**snapshot.data, "kernel": "x"}),
     ):
         with pytest.raises(Unsupported):

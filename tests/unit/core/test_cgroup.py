@@ -1,7 +1,9 @@
+import errno
 from pathlib import Path
 
 import pytest
 
+from tupper.core import cgroup
 from tupper.core.cgroup import Cgroup, Hierarchy, Limits, find_hierarchy
 
 V1 = """cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0
@@ -65,6 +67,20 @@ def test_numbers_of_version_1(tmp_path):
     assert group.cpu_s() == 1.5
 
 
+def test_groups_of_version_1_weigh_together_as_much_as_so_many_processes(tmp_path):
+    parent = tmp_path / "tupper"
+    parent.mkdir()
+    shares = parent / "cpu.shares"
+    shares.write_text("1024")
+    hierarchy = Hierarchy(1, {"memory": tmp_path, "cpu": tmp_path})
+    groups = [Cgroup.create(hierarchy, name, Limits()) for name in ("a", "b", "c")]
+    assert shares.read_text() == "3072"
+    assert groups[0].remove() == []
+    assert shares.read_text() == "2048"
+    assert [group.remove() for group in groups[1:]] == [[], []]
+    assert shares.read_text() == "1024"
+
+
 def test_a_group_that_is_gone_has_nothing(tmp_path):
     group = Cgroup(2, (tmp_path / "gone",))
     assert (group.pids(), group.oom_kills(), group.memory_bytes(), group.cpu_s()) == (
@@ -74,6 +90,39 @@ def test_a_group_that_is_gone_has_nothing(tmp_path):
         0,
     )
     assert group.remove() == []
+
+
+def busy(monkeypatch, times):
+    """A group that the kernel says is busy, so many times."""
+    tries = []
+
+    def rmdir(self):
+        tries.append(self)
+        if len(tries) <= times:
+            raise OSError(errno.EBUSY, "Device or resource busy")
+
+    monkeypatch.setattr(Path, "rmdir", rmdir)
+    return tries
+
+
+def test_a_group_whose_last_threads_still_end_is_removed(tmp_path, monkeypatch):
+    (tmp_path / "cgroup.procs").write_text("")
+    tries = busy(monkeypatch, 2)
+    assert Cgroup(2, (tmp_path,)).remove() == []
+    assert len(tries) == 3
+
+
+def test_a_group_with_processes_is_not_waited_for(tmp_path, monkeypatch):
+    (tmp_path / "cgroup.procs").write_text("17\n")
+    tries = busy(monkeypatch, 2)
+    assert [error.errno for error in Cgroup(2, (tmp_path,)).remove()] == [errno.EBUSY]
+    assert len(tries) == 1
+
+
+def test_a_group_that_stays_busy_is_given_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(cgroup, "_EMPTIES_S", 0.0)
+    busy(monkeypatch, 1_000_000)
+    assert [error.errno for error in Cgroup(2, (tmp_path,)).remove()] == [errno.EBUSY]
 
 
 def test_joining_enters_all_and_becomes_the_program(tmp_path):

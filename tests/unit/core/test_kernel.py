@@ -75,3 +75,41 @@ async def test_a_failure_is_told_and_is_nothing_to_drop():
         await kernel.in_thread(work, name="t", drop=dropped.append)
     assert caught.value is failure
     assert not dropped
+
+
+def start_of(thread_name, monkeypatch, instead):
+    """Have ``instead`` called with the start of the threads of this name."""
+    start = threading.Thread.start
+
+    def chosen(thread):
+        if thread.name == thread_name:
+            instead(lambda: start(thread))
+        else:
+            start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", chosen)
+
+
+async def test_others_go_on_while_a_thread_is_started(monkeypatch):
+    go = threading.Event()
+
+    def slowly(start):
+        assert go.wait(60)
+        start()
+
+    start_of("t", monkeypatch, slowly)
+    task = asyncio.create_task(kernel.in_thread(lambda: "thing", name="t"))
+    await asyncio.sleep(0)
+    go.set()
+    assert await task == "thing"
+
+
+async def test_a_thread_that_cannot_be_started_is_an_error(monkeypatch):
+    def refused(_):
+        raise RuntimeError("can't start new thread")
+
+    start_of("t", monkeypatch, refused)
+    dropped = []
+    with pytest.raises(RuntimeError, match="new thread"):
+        await kernel.in_thread(lambda: "thing", name="t", drop=dropped.append)
+    assert not dropped

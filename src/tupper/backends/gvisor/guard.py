@@ -19,7 +19,6 @@ from pathlib import Path
 from tupper.core.lifecycle import EndReason
 
 LOOK_EVERY_S = 0.5
-_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +57,6 @@ def measure(pid: int, disk: Path) -> Use:
                 memory += status.st_blocks * 512 if is_memory else 0
                 written += 0 if is_memory else status.st_blocks * 512
     return Use(memory, written)
-
-
-def cpu_s(pid: int) -> float:
-    """Seconds of CPU of a process and its ended children. Source: proc(5), fields 14 to 17."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        text = Path(f"/proc/{pid}/stat").read_text()
-        fields = text[text.rindex(")") + 2 :].split()
-        return sum(int(field) for field in fields[11:15]) * _TICK_S
-    return 0.0
 
 
 async def watch(pid: int, disk: Path, *, memory_bytes: int, disk_bytes: int) -> EndReason:

@@ -10,27 +10,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import os
 import signal
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tupper.backends.gvisor import guard, linux, relief, saving, spare
 from tupper.backends.gvisor.bundle import AGENT_PATH, Layout
-from tupper.core import kernel, log
+from tupper.core import kernel, log, remains
 from tupper.core.backend import Machine, MachineRecord, Snapshot, Usage
-from tupper.core.cgroup import Cgroup, find_hierarchy
+from tupper.core.cgroup import Cgroup
 from tupper.core.errors import MachineFailed, TupperError, Unsupported
 from tupper.core.lifecycle import EndReason, ExitReason
-from tupper.core.liveness import is_alive, start_ticks, wait_end
+from tupper.core.liveness import cpu_s, find_carrying, is_alive, kill_all, start_ticks, wait_end
 from tupper.core.process import run
 from tupper.core.userns import remove_tree
 
-_LAST_WORDS = 64 * 1024
-_KILL_TIMEOUT_S = 10.0
 _CALL_TIMEOUT_S = 10.0
 # What gVisor itself needs on top of what the guest may use.
 HEADROOM_MIB = 64
@@ -52,43 +49,22 @@ class Remains:
     async def remove(self) -> None:
         """End all processes and remove all traces. Idempotent.
 
-        Each step is tried whatever became of the others.
-
         Raises:
             MachineFailed: something could not be removed; the first cause is in the text.
         """
-        errors: list[str] = []
-        if not await self._kill():
-            errors.append("a process does not end")
         steps: list[Callable[[], object]] = [
             # An ordinary user's went with the holder, or goes with the network.
             lambda: os.geteuid() or kernel.unmount(self.layout.run),
-            self._remove_group,
+            lambda: remains.remove_group(self.cgroup),
             lambda: remove_tree(self.layout.base),
         ]
-        errors += await asyncio.to_thread(_try_all, steps)
-        if errors:
-            raise MachineFailed(f"a gvisor machine could not be removed: {'; '.join(errors)}")
+        await remains.remove("gvisor", kill=self._kill(), steps=steps)
 
     async def _kill(self) -> bool:
         if self.cgroup is not None:
-            return await self.cgroup.kill(timeout_s=_KILL_TIMEOUT_S)
-        deadline = time.monotonic() + _KILL_TIMEOUT_S
-        while pids := find_processes(self.layout.state):
-            if time.monotonic() > deadline:
-                return False
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-            await asyncio.sleep(0.002)
-        return True
-
-    def _remove_group(self) -> None:
-        if self.cgroup is None:
-            return
-        for error in self.cgroup.remove():
-            if error.errno != errno.EBUSY or self.cgroup.pids():
-                raise error
+            return await self.cgroup.kill(timeout_s=remains.KILL_TIMEOUT_S)
+        found = partial(find_processes, self.layout.state)
+        return await kill_all(found, timeout_s=remains.KILL_TIMEOUT_S)
 
     def holder(self) -> int:
         """The process that holds an ordinary user's namespaces, if it lives; else 0."""
@@ -104,37 +80,14 @@ class Remains:
 
     def last_words(self) -> str:
         """What runsc, gVisor and the agent said last; at most 64 KiB."""
-        said = [_tail(self.seen(path)) for path in (self.layout.panic, self.layout.output)]
-        return "\n".join(text for text in said if text)[-_LAST_WORDS:]
+        files = (self.layout.panic, self.layout.output)
+        said = [remains.tail(self.seen(path)).strip("\0\n ") for path in files]
+        return "\n".join(text for text in said if text)[-remains.LAST_WORDS_BYTES :]
 
 
-def _try_all(steps: Iterable[Callable[[], object]]) -> list[str]:
-    errors: list[str] = []
-    for step in steps:
-        try:
-            step()
-        except (OSError, TupperError) as error:
-            errors.append(str(error))
-    return errors
-
-
-def find_processes(state: Path) -> list[int]:
+def find_processes(state: Path) -> set[int]:
     """The living processes that were started with this state directory."""
-    wanted = os.fsencode(f"--root={state}")
-    found: list[int] = []
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                if wanted in Path(entry.path, "cmdline").read_bytes().split(b"\0"):
-                    found.append(int(entry.name))
-    return found
-
-
-def _tail(path: Path) -> str:
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_WORDS))
-        return file.read(_LAST_WORDS).decode(errors="replace").strip("\0\n ")
-    return ""
+    return find_carrying(f"--root={state}", file="cmdline")
 
 
 class GVisorMachine(Machine):
@@ -236,25 +189,7 @@ class GVisorMachine(Machine):
         The processes inside were asked by the agent before; this is the end, without a grace.
         """
         del grace_s
-        started = time.monotonic()
-        await self._remains.remove()
-        await self._see_the_end()
-        log.event(
-            "machine.stopped",
-            sandbox=self.record.sandbox_id,
-            backend=self.record.backend,
-            stop_s=time.monotonic() - started,
-        )
-
-    async def _see_the_end(self) -> None:
-        """Wait for a process that is not found any more, having given its memory back."""
-        pid, ticks = self.record.pid, self.record.start_ticks
-        if not is_alive(pid, ticks):
-            return
-        try:
-            await asyncio.wait_for(wait_end(pid, ticks), _KILL_TIMEOUT_S)
-        except TimeoutError:
-            raise MachineFailed(f"process {pid} of gvisor does not end") from None
+        await remains.stop(self.record, self._remains.remove)
 
     def agent_answered(self) -> None:
         """See the contract: spare the agent when memory runs out.
@@ -272,10 +207,10 @@ class GVisorMachine(Machine):
     async def usage(self) -> Usage:
         """See the contract."""
         cgroup = self._remains.cgroup
-        disk = _blocks(str(self.record.data.get("disk", "")))
+        disk = remains.taken_bytes(str(self.record.data.get("disk", "")))
         if os.geteuid() != 0:
             use = guard.measure(self.record.pid, self._remains.layout.disk)
-            return Usage(guard.cpu_s(self.record.pid), use.memory_bytes, use.disk_bytes)
+            return Usage(cpu_s(self.record.pid), use.memory_bytes, use.disk_bytes)
         if cgroup is None:
             return Usage(disk_bytes=disk)
         return Usage(cgroup.cpu_s(), cgroup.memory_bytes(), disk)
@@ -344,18 +279,9 @@ def _whole(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _blocks(image: str) -> int:
-    """The bytes that a sparse file takes on the host."""
-    with contextlib.suppress(OSError):
-        return Path(image).stat().st_blocks * 512 if image else 0
-    return 0
-
-
 def remains_of(directory: Path, host_name: str) -> Remains:
     """What a machine with these names has, or would have, on the host."""
-    hierarchy = find_hierarchy() if os.geteuid() == 0 else None
-    cgroup = Cgroup.named(hierarchy, host_name) if hierarchy and host_name else None
-    return Remains(Layout(directory / "machine"), cgroup)
+    return Remains(Layout(directory / "machine"), remains.find_group(host_name))
 
 
 async def _gofer_status(pid: int, fd: int) -> int | None:

@@ -27,7 +27,7 @@ from tupper.backends.gvisor.program import private_copy
 from tupper.core.backend import BackendContext
 from tupper.core.errors import BackendUnavailable, ProgramFailed, TupperError
 from tupper.core.paths import make_private
-from tupper.core.process import minimal_env, run
+from tupper.core.process import downloading_env, run
 
 # Source: gvisor.dev/docs/user_guide/install, "Install from an apt repository" and below.
 RELEASES = "https://storage.googleapis.com/gvisor/releases/release/latest"
@@ -38,7 +38,6 @@ _OLDEST_PACKAGE = "0.0~2024"
 # Aliases that mirrors keep, the most settled first. The behavioural probe judges what they hold.
 _DEBIAN_SUITES = ("stable", "trixie", "testing", "unstable")
 _UBUNTU_SUITES = ("devel",)
-_PROXIES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
 
 Progress = Callable[[str], None]
 
@@ -161,13 +160,13 @@ async def fetch_package(into: Path, *, etc_apt: Path = Path("/etc/apt")) -> str:
 async def _fetch_with_apt(source: Source, place: Path, target: Path) -> str:
     """Fetch one package with a private apt; its version."""
     options = _prepare_apt(source, place)
-    env = minimal_env() | {
-        name: value for name, value in os.environ.items() if name.lower() in _PROXIES
-    }
 
     async def apt(*argv: str) -> str:
         done = await run(
-            [argv[0], *options, *argv[1:]], timeout_s=_DOWNLOAD_TIMEOUT_S, env=env, cwd=place
+            [argv[0], *options, *argv[1:]],
+            timeout_s=_DOWNLOAD_TIMEOUT_S,
+            env=downloading_env(),
+            cwd=place,
         )
         return done.text
 

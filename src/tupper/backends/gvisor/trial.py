@@ -16,7 +16,7 @@ import select
 import shutil
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -251,7 +251,7 @@ def _idle_percent(state: Path) -> float:
     return (_cpu_ns(pids) - before) / 1e7 / (time.monotonic() - started)
 
 
-def _cpu_ns(pids: list[int]) -> int:
+def _cpu_ns(pids: Iterable[int]) -> int:
     """Time on a CPU of all threads. Source: proc(5), ``schedstat``."""
     total = 0
     for pid in pids:

@@ -9,17 +9,15 @@ Source: apt-get(8) ``download``, apt-cache(8) ``depends``, apt.conf(5).
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from tupper.core.errors import ProgramFailed, ProgramNotFound, TupperError
-from tupper.core.process import minimal_env, run
+from tupper.core.process import downloading_env, run
 
 _TIMEOUT_S = 900.0
-_PROXIES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
 
 
 class Apt:
@@ -72,13 +70,10 @@ class Apt:
         return files[-1]
 
     async def _run(self, program: str, *argv: str, check: bool = True) -> str:
-        env = minimal_env() | {
-            name: value for name, value in os.environ.items() if name.lower() in _PROXIES
-        }
         done = await run(
             [program, *self._options, *argv],
             timeout_s=_TIMEOUT_S,
-            env=env,
+            env=downloading_env(),
             cwd=self.place,
             check=check,
         )

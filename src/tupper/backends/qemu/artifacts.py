@@ -70,10 +70,11 @@ def probe_guest(artifacts: Artifacts, accel: Accel) -> Guest:
 
 
 def _guest(artifacts: Artifacts, accel: Accel, first: Path, *words: str) -> Guest:
-    tsc_khz = artifacts.tsc_khz if accel is Accel.TCG else 0
+    emulated = accel is Accel.TCG
+    tsc_khz = artifacts.tsc_khz if emulated else 0
     return Guest(
         kernel=artifacts.kernel.path,
         initramfs=first,
-        parameters=" ".join([guest.command_line(tsc_khz=tsc_khz), *words]),
+        parameters=" ".join([guest.command_line(emulated=emulated, tsc_khz=tsc_khz), *words]),
         machine=tuple(guest.machine_arguments(artifacts.kernel)),
     )

@@ -6,11 +6,11 @@ import asyncio
 import time
 from typing import ClassVar
 
-from tupper.backends.qemu import rootimage
+from tupper.backends.qemu import kvm, rootimage
 from tupper.backends.qemu.artifacts import Artifacts, find_artifacts, guest_of
 from tupper.backends.qemu.command import processors
 from tupper.backends.qemu.machine import QemuMachine
-from tupper.backends.qemu.options import Options, parse_options
+from tupper.backends.qemu.options import Accel, Options, parse_options
 from tupper.backends.qemu.probing import Found, Prober
 from tupper.backends.qemu.remains import remains_of
 from tupper.backends.qemu.starting import BACKEND, Start, boot, go_on, thaw
@@ -85,7 +85,7 @@ class Qemu(Backend):
             "qemu": found.program.key,
             "guest": f"{found.artifacts.kernel.digest} {boots.initramfs.name}",
             "root": plan.rootfs.digest,
-            "accel": str(found.accel),
+            **_kind(found.accel),
             "memory_mib": plan.memory_mib,
             "disk_mib": plan.disk_mib,
             "cpus": cpus,
@@ -126,7 +126,7 @@ class Qemu(Backend):
             Unsupported: it is another's.
         """
         have: dict[str, object] = {
-            "accel": str(found.accel),
+            **(_kind(found.accel) if found.accel else {}),
             "kernel": artifacts.kernel.digest,
             "memory_mib": plan.memory_mib,
             "network": plan.attachment is not None,
@@ -140,6 +140,12 @@ class Qemu(Backend):
             if saved.data.get(name) != value:
                 why = f"its {name} is {saved.data.get(name)!r}, and here it is {value!r}"
                 raise Unsupported(self.name, "this snapshot", why)
+
+
+def _kind(accel: Accel) -> dict[str, object]:
+    """What runs instructions; with KVM a guest has seen which processor that is."""
+    more = {"processor": kvm.processor()} if accel is Accel.KVM else {}
+    return {"accel": str(accel), **more}
 
 
 def _say(event: str, start: Start, began: float, how: str) -> None:

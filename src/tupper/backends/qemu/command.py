@@ -237,9 +237,16 @@ def processors(cpus: float) -> int:
     return max(1, math.ceil(cpus))
 
 
-def as_user(uid: int, argv: Sequence[str]) -> list[str]:
-    """A command line that runs as a user without a name, a group or any privilege."""
+def as_user(uid: int, argv: Sequence[str], *, gid: int = 0) -> list[str]:
+    """A command line that runs as a user without a name or any privilege.
+
+    Args:
+        uid: of the user.
+        argv: the command line.
+        gid: a group that it is in besides its own; 0 for none.
+    """
+    groups = f"--groups={gid}" if gid else "--clear-groups"
     return [
-        *("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"),
+        *("setpriv", f"--reuid={uid}", f"--regid={uid}", groups),
         *("--no-new-privs", "--inh-caps=-all", "--bounding-set=-all", "--", *argv),
     ]

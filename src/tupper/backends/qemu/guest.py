@@ -29,10 +29,17 @@ def machine_arguments(kernel: Kernel, *, machine: str = platform.machine()) -> l
     return ["-M", f"{_X86},acpi={acpi}", "-bios", "qboot.rom"]
 
 
-def command_line(*, tsc_khz: int = 0, machine: str = platform.machine()) -> str:
+# Under emulation only. Translated code is kept by its address: with random ones each start of a
+# program is translated anew, which takes two to three times as long. And an emulated processor has
+# none of the faults that the kernel works around at each system call.
+_EMULATED = ("norandmaps", "mitigations=off")
+
+
+def command_line(*, emulated: bool, tsc_khz: int = 0, machine: str = platform.machine()) -> str:
     """The parameters of every guest's kernel.
 
     Args:
+        emulated: whether an emulator runs it.
         tsc_khz: the speed of the host's time stamp counter; 0 if it is not known. A kernel with
             ACPI has no other clock under emulation, and measures it wrongly, or hangs, on a
             busy host.
@@ -41,6 +48,7 @@ def command_line(*, tsc_khz: int = 0, machine: str = platform.machine()) -> str:
     Source: Linux, ``Documentation/admin-guide/kernel-parameters.txt``.
     """
     words = ["quiet", "panic=-1"]  # a panic is a reset, which ends QEMU
+    words += _EMULATED if emulated else ()
     if machine == "aarch64":
         return " ".join(["console=ttyAMA0", *words])
     words = ["console=ttyS0", *words, "reboot=t", "no_timer_check"]
@@ -57,7 +65,6 @@ def render_settings(plan: MachinePlan) -> bytes:
     return json.dumps(
         {
             "agent": agent,
-            "disk": plan.disk_image is not None,
             "network": _network(plan.attachment),
             "mounts": [
                 {"name": str(number), "path": mount.guest_path, "readOnly": mount.read_only}

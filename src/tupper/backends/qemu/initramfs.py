@@ -7,6 +7,7 @@ reading. It holds nothing of a sandbox, so all of them share it. Source: Linux,
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import stat
@@ -18,7 +19,9 @@ from pathlib import Path
 from tupper.backends.qemu.kernel import Kernel
 from tupper.core.paths import make_private
 
-LAYOUT = "1"  # part of the key; raise it when the archive changes otherwise
+# Part of the key, and so of what machines that wait are found by; raise it when guests begin
+# otherwise by anything else than kernel, modules and agent.
+LAYOUT = "2"
 _KEPT = 8
 
 
@@ -85,16 +88,17 @@ def build(home: Path, kernel: Kernel, agent_binary: Path) -> Path:
         kernel: with the modules that it needs.
         agent_binary: the agent.
     """
-    agent = agent_binary.read_bytes()
-    loaded = [(path.name.removesuffix(".ko"), path.read_bytes()) for path in kernel.modules]
-    digest = hashlib.sha256(LAYOUT.encode())
-    for name, data in (("init", agent), *loaded):
-        digest.update(f"\0{name}\0".encode() + hashlib.sha256(data).digest())
+    named = [("init", agent_binary)]
+    named += [(path.name.removesuffix(".ko"), path) for path in kernel.modules]
+    looks = [(name, str(path), path.stat()) for name, path in named]
+    digest = _digest(tuple((n, p, s.st_size, s.st_mtime_ns, s.st_ino) for n, p, s in looks))
     place = make_private(home / "initramfs")
-    target = place / f"{digest.hexdigest()[:32]}.cpio"
+    target = place / f"{digest}.cpio"
     if target.exists():
         os.utime(target)
         return target
+    agent = agent_binary.read_bytes()
+    loaded = [(name, path.read_bytes()) for name, path in named[1:]]
     with tempfile.NamedTemporaryFile(dir=place, prefix="new-", delete=False) as file:
         fresh = Path(file.name)
         try:
@@ -108,6 +112,20 @@ def build(home: Path, kernel: Kernel, agent_binary: Path) -> Path:
             raise
     _tidy(place)
     return target
+
+
+@functools.lru_cache(maxsize=16)
+def _digest(files: tuple[tuple[str, str, int, int, int], ...]) -> str:
+    """The name of an archive: of what is in these files.
+
+    Args:
+        files: name inside, path, and what changes with a file: size, time, number.
+    """
+    digest = hashlib.sha256(LAYOUT.encode())
+    for name, path, *_ in files:
+        data = Path(path).read_bytes()
+        digest.update(f"\0{name}\0".encode() + hashlib.sha256(data).digest())
+    return digest.hexdigest()[:32]
 
 
 def _tidy(place: Path) -> None:

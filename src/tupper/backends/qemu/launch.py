@@ -20,7 +20,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from tupper.backends.qemu import command, sharing, tap
+from tupper.backends.qemu import command, kvm, sharing, tap
 from tupper.backends.qemu.handover import Handover, give
 from tupper.backends.qemu.layout import (
     AGENT_NAME,
@@ -160,11 +160,12 @@ def launch(what: Launch) -> Running:
     try:
         with Handover() as handed:
             console = handed.take(theirs.detach())
-            shared = _share(what, handed, uid)
+            gid = kvm.group_of(kvm.DEVICE.stat()) if what.accel is Accel.KVM else 0
+            shared = _share(what, handed, uid, gid)
             spec = _spec(what, handed, uid, console, shared)
             argv = command.render(str(what.program), spec)
             if shared is None:
-                argv = as_own_user(uid, argv)
+                argv = as_own_user(uid, argv, gid=gid)
             else:
                 argv = [*shared.prefix, *argv]
                 if uid is not None:
@@ -183,10 +184,10 @@ def launch(what: Launch) -> Running:
         raise
 
 
-def _share(what: Launch, handed: Handover, uid: int | None) -> sharing.Shared | None:
+def _share(what: Launch, handed: Handover, uid: int | None, gid: int) -> sharing.Shared | None:
     if not what.mounts:
         return None
-    shared = sharing.share(what.mounts, what.layout.shares, uid)
+    shared = sharing.share(what.mounts, what.layout.shares, uid, gid=gid)
     for number in (shared.place, *shared.numbers):
         handed.take(number)
     return shared
@@ -256,6 +257,21 @@ def _attach(attachment: Attachment | None, handed: Handover) -> int | str | None
     return number
 
 
+def detach(attachment: Attachment) -> None:
+    """Disconnect the network of a QEMU that is gone, so that another one can have it.
+
+    Blocks, and changes the calling thread's namespace: for a thread of its own.
+
+    Raises:
+        OSError: the network's namespace is gone.
+    """
+    if attachment.holder_pid:
+        tap.disconnect(prefix=_namespaces_of(attachment))
+        return
+    kernel.enter(Path("/run/netns") / attachment.netns, kernel.CLONE_NEWNET)
+    tap.disconnect()
+
+
 def _entering(what: Launch) -> tuple[str, ...]:
     """What leads QEMU into an ordinary user's namespaces."""
     if what.attachment is not None and what.attachment.holder_pid:
@@ -267,9 +283,9 @@ def _namespaces_of(attachment: Attachment) -> tuple[str, ...]:
     return (*_ENTER, "-t", str(attachment.holder_pid), "--")
 
 
-def as_own_user(uid: int | None, argv: Sequence[str]) -> list[str]:
-    """The command line, as the machine's own user where it has one."""
-    return list(argv) if uid is None else command.as_user(uid, argv)
+def as_own_user(uid: int | None, argv: Sequence[str], *, gid: int = 0) -> list[str]:
+    """The command line, as the machine's own user where it has one, in one group or none (0)."""
+    return list(argv) if uid is None else command.as_user(uid, argv, gid=gid)
 
 
 def spawn(
@@ -291,7 +307,8 @@ def spawn(
     """
     log.touch(mode=0o600)
     detached = ["setsid", "--fork", "/bin/sh", "-c", _BECOME, "sh", str(log), *argv]
-    env = minimal_env(**{MARK: host_name})
+    # One heap for all threads: each further one keeps megabytes that nobody uses.
+    env = minimal_env(**{MARK: host_name, "MALLOC_ARENA_MAX": "1"})
     with ExitStack() as stack:
         if cgroup is not None:
             inside = stack.enter_context(cgroup.holding_thread())

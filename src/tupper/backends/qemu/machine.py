@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import time
 from pathlib import Path
 
 from tupper.backends.qemu import saving
@@ -18,16 +17,14 @@ from tupper.backends.qemu.control import connected
 from tupper.backends.qemu.layout import CONTROL_NAME
 from tupper.backends.qemu.reason import explain
 from tupper.backends.qemu.remains import remains_of
-from tupper.core import log
+from tupper.core import remains
 from tupper.core.backend import Machine, MachineRecord, Snapshot, Usage
-from tupper.core.errors import MachineFailed, Unsupported
+from tupper.core.errors import Unsupported
 from tupper.core.lifecycle import ExitReason
-from tupper.core.liveness import is_alive, wait_end
+from tupper.core.liveness import cpu_s, is_alive, wait_end
 from tupper.protocol.connect import as_object
 
-_GONE_S = 10.0
 _FOLLOWS_S = 1.0
-_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class QemuMachine(Machine):
@@ -84,32 +81,14 @@ class QemuMachine(Machine):
         The processes inside were asked by the agent before; this is the end, without a grace.
         """
         del grace_s
-        began = time.monotonic()
-        await self._remains.remove()
-        await self._see_the_end()
-        log.event(
-            "machine.stopped",
-            sandbox=self.record.sandbox_id,
-            backend=self.record.backend,
-            stop_s=time.monotonic() - began,
-        )
-
-    async def _see_the_end(self) -> None:
-        """Wait for a process that is not found any more, having given its memory back."""
-        pid, ticks = self.record.pid, self.record.start_ticks
-        if not is_alive(pid, ticks):
-            return
-        try:
-            await asyncio.wait_for(wait_end(pid, ticks), _GONE_S)
-        except TimeoutError:
-            raise MachineFailed(f"process {pid} of qemu does not end") from None
+        await remains.stop(self.record, self._remains.remove)
 
     async def usage(self) -> Usage:
         """See the contract."""
-        disk = _blocks(str(self.record.data.get("disk", "")))
+        disk = remains.taken_bytes(str(self.record.data.get("disk", "")))
         if (cgroup := self._remains.cgroup) is not None:
             return Usage(cgroup.cpu_s(), cgroup.memory_bytes(), disk)
-        return Usage(_cpu_s(self.record.pid), _resident_bytes(self.record.pid), disk)
+        return Usage(cpu_s(self.record.pid), _resident_bytes(self.record.pid), disk)
 
     async def pause(self) -> None:
         """See the contract."""
@@ -150,22 +129,6 @@ class QemuMachine(Machine):
 
 def _whole(value: object) -> int:
     return value if isinstance(value, int) else 0
-
-
-def _blocks(image: str) -> int:
-    """The bytes that a sparse file takes on the host."""
-    with contextlib.suppress(OSError):
-        return Path(image).stat().st_blocks * 512 if image else 0
-    return 0
-
-
-def _cpu_s(pid: int) -> float:
-    """Seconds of CPU of a process. Source: proc(5), fields 14 and 15."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        text = Path(f"/proc/{pid}/stat").read_text()
-        fields = text[text.rindex(")") + 2 :].split()
-        return (int(fields[11]) + int(fields[12])) * _TICK_S
-    return 0.0
 
 
 def _resident_bytes(pid: int) -> int:

@@ -14,7 +14,7 @@ import re
 import socket
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -73,6 +73,7 @@ class Trial:
         kernel: its release.
         boot_ms: how long that took.
         reason: why not.
+        remedy: what to do about it.
         mounts: why directories of the host cannot be shown; empty if they can.
         is_late: whether it had said nothing until its time was over.
     """
@@ -81,6 +82,7 @@ class Trial:
     kernel: str = ""
     boot_ms: int = 0
     reason: str = ""
+    remedy: str = ""
     mounts: str = ""
     is_late: bool = False
 
@@ -147,16 +149,19 @@ class Prober:
     async def _judge(self, program: Program, artifacts: Artifacts) -> Found:
         wanted = self._settings.accel
         details = {"qemu": str(program.path), "guest": artifacts.source, "snapshots": "yes"}
-        reasons: list[str] = []
+        failed: list[Trial] = []
         for accel in (wanted,) if wanted else (Accel.KVM, Accel.TCG):
             trial = await self._trial(program, artifacts, accel)
             details[accel.value] = f"{trial.boot_ms} ms" if trial.works else trial.reason
             if trial.works:
                 details["mounts"] = trial.mounts or "yes"
-                probe = _usable(program, accel, trial, details, "; ".join(reasons))
-                return Found(probe, program, accel, artifacts)
-            reasons.append(f"no {accel.value}: {trial.reason}")
-        return _unusable("; ".join(reasons))
+                probe = _usable(program, accel, trial, details)
+                reason, remedy = _sum_up(failed)
+                return Found(
+                    replace(probe, reason=reason, remedy=remedy), program, accel, artifacts
+                )
+            failed.append(replace(trial, reason=f"no {accel.value}: {trial.reason}"))
+        return _unusable(*_sum_up(failed))
 
     async def _trial(self, program: Program, artifacts: Artifacts, accel: Accel) -> Trial:
         """Once for each program, kernel, host and user; one that failed is tried again later."""
@@ -170,8 +175,8 @@ class Prober:
         return trial
 
     async def _try(self, program: Program, artifacts: Artifacts, accel: Accel, key: str) -> Trial:
-        if accel is Accel.KVM and (reason := await kvm.why_not()):
-            return Trial(works=False, reason=reason)
+        if accel is Accel.KVM and (obstacle := await kvm.why_not()):
+            return Trial(works=False, reason=obstacle.reason, remedy=obstacle.remedy)
         make_private(self._home)
         cache = self._home / f"probe-{accel}.json"
         if (known := _read_cache(cache, key)) is not None:
@@ -246,13 +251,16 @@ def _unusable(reason: str, remedy: str = "") -> Found:
     return Found(Probe(_BACKEND, usable=False, reason=reason, remedy=remedy))
 
 
-def _usable(
-    program: Program, accel: Accel, trial: Trial, details: dict[str, str], remark: str
-) -> Probe:
+def _sum_up(failed: Sequence[Trial]) -> tuple[str, str]:
+    """Reason and remedy of what does not work."""
+    remedies = [trial.remedy for trial in failed if trial.remedy]
+    return "; ".join(trial.reason for trial in failed), "; ".join(remedies)
+
+
+def _usable(program: Program, accel: Accel, trial: Trial, details: dict[str, str]) -> Probe:
     return Probe(
         _BACKEND,
         usable=True,
-        reason=remark,
         isolation=_TIERS[accel],
         mechanism=f"QEMU {accel.value.upper()}",
         kernel=trial.kernel,

@@ -69,13 +69,14 @@ class Shared:
     prefix: tuple[str, ...]
 
 
-def share(mounts: Sequence[Mount], base: Path, uid: int | None) -> Shared:
+def share(mounts: Sequence[Mount], base: Path, uid: int | None, *, gid: int = 0) -> Shared:
     """Prepare directories. Blocks; changes nothing that outlives the descriptors.
 
     Args:
         mounts: the directories.
         base: a private directory of the machine.
         uid: the user that QEMU runs as; None where that is us.
+        gid: a group of the host that it needs for a device of its own; 0 for none.
 
     Raises:
         Unsupported: a file system that cannot show other owners.
@@ -83,19 +84,23 @@ def share(mounts: Sequence[Mount], base: Path, uid: int | None) -> Shared:
     """
     base.mkdir(mode=0o700)
     if uid is None:
-        return _later(mounts, base)
+        return _later(mounts, base, gid)
     namespace = make_namespace(uid)
     try:
         place = export(mounts, base, namespace)
     except BaseException:
         os.close(namespace)
         raise
-    enter = ("nsenter", f"--user=/proc/self/fd/{namespace}", "-S", "0", "-G", str(_GROUP), "--")
-    drop = ("setpriv", "--no-new-privs", "--inh-caps=-all", f"--bounding-set={_CAPABILITIES}", "--")
-    return Shared(place, (namespace,), (*enter, *drop))
+    # A group has no number inside, so it is had before; it owns nothing that the mounts show.
+    groups = f"--groups={gid}" if gid else "--clear-groups"
+    before = ("setpriv", groups, "--")
+    enter = ("nsenter", "--preserve-credentials", f"--user=/proc/self/fd/{namespace}", "-S", "0")
+    drop = ("setpriv", f"--regid={_GROUP}", "--keep-groups", "--no-new-privs", "--inh-caps=-all")
+    limit = f"--bounding-set={_CAPABILITIES}"
+    return Shared(place, (namespace,), (*before, *enter, "--", *drop, limit, "--"))
 
 
-def _later(mounts: Sequence[Mount], base: Path) -> Shared:
+def _later(mounts: Sequence[Mount], base: Path, gid: int) -> Shared:
     """An ordinary user may mount only inside the namespaces that QEMU is started in."""
     place = os.open(base, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     job = {
@@ -103,7 +108,9 @@ def _later(mounts: Sequence[Mount], base: Path) -> Shared:
         "base": str(base),
         "mounts": [[str(m.host_path), m.read_only] for m in mounts],
     }
-    drop = ("setpriv", f"--regid={_GROUP}", "--clear-groups", "--inh-caps=-all")
+    # The user's own groups can only be kept all, or none.
+    groups = "--keep-groups" if gid else "--clear-groups"
+    drop = ("setpriv", f"--regid={_GROUP}", groups, "--inh-caps=-all")
     limit = f"--bounding-set={_CAPABILITIES},+net_admin"  # it opens its TAP by name
     environment = ("env", f"PYTHONPATH={_PACKAGE}", "PYTHONDONTWRITEBYTECODE=1")
     child = (*environment, sys.executable, "-P", "-c", _MAIN, json.dumps(job))

@@ -19,6 +19,7 @@ from tupper.backends.qemu.launch import (
     Launch,
     Relay,
     Running,
+    detach,
     launch,
     make_directories,
     start_relay,
@@ -39,6 +40,7 @@ BACKEND = "qemu"
 # Errors that say what the user can change, and nothing else.
 _OF_THE_USER = (InvalidArgument, NotFound, Unsupported)
 _WAITING = "tupper: waiting"
+_UNREADABLE = "the saved machine cannot be read"
 _BOOT_S = 60.0
 # What QEMU itself needs on top of the guest's memory: translated code, devices, buffers.
 HEADROOM_MIB = 192
@@ -84,7 +86,7 @@ async def boot(start: Start, warm: Warm) -> QemuMachine:
         undo.callback(running.console.close)
         said = await console.hear(running.console, _WAITING, timeout_s=_BOOT_S)
         _keep_text(layout.older_console, said, uid_of(plan.host_name))
-        source = saving.Source(layout, running.pid, plan.memory_mib, disk=None)
+        source = saving.Source(layout, running.pid, plan.memory_mib, disk=plan.disk_image)
         await warm.keep(Warm.key(start.facts), source, start.facts)
         relay = Relay(plan.agent_binary, settings=guest.render_settings(plan))
         record = await _finish(start, running, relay)
@@ -114,6 +116,7 @@ async def _thaw(start: Start, warm: Warm, kept: Kept) -> QemuMachine:
     async with AsyncExitStack() as undo:
         undo.push_async_exit(_Undo(start))
         saved = await warm.open(kept)
+        await kernel.in_thread(lambda: _pour_disk(saved.disk, start.plan), name="qemu-disk")
         ram = copying.memory(start.plan.memory_mib)
         fill = kernel.in_thread(lambda: copying.pour(saved.ram, ram), name="qemu-fill")
         machine = await _load(start, ram, fill, saved.state, relay)
@@ -121,15 +124,26 @@ async def _thaw(start: Start, warm: Warm, kept: Kept) -> QemuMachine:
     return machine
 
 
+def _pour_disk(saved: copying.Opened, plan: MachinePlan) -> None:
+    """Make a disk the one that a machine has mounted already. Blocks."""
+    if plan.disk_image is None:
+        raise MachineFailed("the machine has no disk")
+    flags = os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    disk = copying.Opened(os.open(plan.disk_image, flags))
+    os.ftruncate(disk.descriptor, plan.disk_mib << 20)
+    copying.pour(saved, disk)
+
+
 async def go_on(start: Start, snapshot: Snapshot) -> QemuMachine:
     """Go on from a saved machine, whose files are checked."""
     plan = start.plan
     ram = copying.memory(plan.memory_mib)
-    state = await kernel.in_thread(lambda: _unpack(snapshot, plan, ram), name="qemu-unpack")
+    state = await kernel.in_thread(lambda: _unpack(snapshot, plan), name="qemu-unpack")
     relay = Relay(plan.agent_binary, news=guest.render_news(plan))
     async with AsyncExitStack() as undo:
         undo.push_async_exit(_Undo(start))
-        machine = await _load(start, ram, None, state, relay)
+        fill = kernel.in_thread(lambda: _unpack_memory(snapshot, ram), name="qemu-fill")
+        machine = await _load(start, ram, fill, state, relay)
         undo.pop_all()
     return machine
 
@@ -166,34 +180,32 @@ async def _launch(start: Start, ram: copying.Opened, *, incoming: bool) -> Runni
 async def _load(
     start: Start,
     ram: copying.Opened,
-    fill: Awaitable[None] | None,
+    fill: Awaitable[None],
     state: copying.Opened,
     relay: Relay,
 ) -> QemuMachine:
-    """Load a saved machine, and let it go on.
+    """Load a saved machine while its memory is filled, and let it go on.
 
     Args:
         start: what is known.
         ram: its memory.
-        fill: fills that meanwhile; None if it is full.
+        fill: fills that meanwhile.
         state: of its devices.
         relay: what leads to its agent.
     """
-    filling = asyncio.ensure_future(fill) if fill is not None else None
+    filling = asyncio.ensure_future(fill)
     try:
         running = await _launch(start, ram, incoming=True)
         try:
             async with connected(start.remains.layout.base, CONTROL_NAME) as control:
-                if filling is not None:
-                    await asyncio.shield(filling)
+                await asyncio.shield(filling)
                 await saving.load(control, state.descriptor)
                 record = await _finish(start, running, relay)
                 await control.ask("cont")
         finally:
             running.console.close()
     finally:
-        if filling is not None:
-            await asyncio.wait({filling})
+        await asyncio.wait({filling})
     return QemuMachine(record)
 
 
@@ -226,7 +238,11 @@ async def _finish(start: Start, running: Running, relay: Relay) -> MachineRecord
             "disk": str(plan.disk_image or ""),
             "version": start.version,
             "saved": {
-                "accel": str(start.accel),
+                **{
+                    name: start.facts[name]
+                    for name in ("accel", "processor")
+                    if name in start.facts
+                },
                 "kernel": start.kernel,
                 "memory_mib": plan.memory_mib,
                 "cpus": start.cpus,
@@ -238,22 +254,41 @@ async def _finish(start: Start, running: Running, relay: Relay) -> MachineRecord
     )
 
 
-def _unpack(snapshot: Snapshot, plan: MachinePlan, ram: copying.Opened) -> copying.Opened:
-    """Copy a saved machine's disk and memory; its state. Blocks.
+def _unpack(snapshot: Snapshot, plan: MachinePlan) -> copying.Opened:
+    """Copy a saved machine's disk; its state. Blocks.
 
     Raises:
         MachineFailed, OutOfDisk: something is missing, damaged, or does not fit.
     """
-    place, digests = snapshot.directory, as_object(snapshot.data.get("digests"))
-    if digests is None or plan.disk_image is None:
-        raise MachineFailed("the saved machine is damaged: it has no digests")
+    place, digests = snapshot.directory, _digests(snapshot)
+    if plan.disk_image is None:
+        raise MachineFailed("the machine has no disk")
     try:
         state = copying.opened(place / saving.STATE, digests.get(saving.STATE))
-        copying.opened(place / saving.RAM, digests.get(saving.RAM), ram)
         copying.fill(place / saving.DISK, plan.disk_image, digests.get(saving.DISK))
     except OSError as error:
-        raise copying.failure(error, "the saved machine cannot be read") from error
+        raise copying.failure(error, _UNREADABLE) from error
     return state
+
+
+def _unpack_memory(snapshot: Snapshot, ram: copying.Opened) -> None:
+    """Copy a saved machine's memory. Blocks.
+
+    Raises:
+        MachineFailed: it is missing or damaged.
+    """
+    try:
+        path, digest = snapshot.directory / saving.RAM, _digests(snapshot).get(saving.RAM)
+        copying.opened(path, digest, ram)
+    except OSError as error:
+        raise copying.failure(error, _UNREADABLE) from error
+
+
+def _digests(snapshot: Snapshot) -> Mapping[str, object]:
+    digests = as_object(snapshot.data.get("digests"))
+    if digests is None:
+        raise MachineFailed("the saved machine is damaged: it has no digests")
+    return digests
 
 
 def _keep_text(path: Path, text: str, uid: int | None) -> None:
@@ -278,13 +313,18 @@ class _Undo:
         remains = self._start.remains
         words = await asyncio.to_thread(remains.last_words)
         try:
-            await asyncio.shield(remains.remove())
+            await asyncio.shield(self._remove())
         except (TupperError, OSError) as failed:
             log.problem("undo.failed", step="qemu", message=str(failed))
         if isinstance(error, TupperError | OSError) and not isinstance(error, _OF_THE_USER):
             text = f"{error}; {words[-2000:]}" if words else str(error)
             said = _without_host_paths(text, self._start)
             raise MachineFailed(f"qemu did not start: {said}") from error
+
+    async def _remove(self) -> None:
+        await self._start.remains.remove()
+        if (attachment := self._start.plan.attachment) is not None:
+            await kernel.in_thread(lambda: detach(attachment), name="qemu-detach")
 
 
 def _without_host_paths(text: str, start: Start) -> str:

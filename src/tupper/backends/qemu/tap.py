@@ -57,6 +57,17 @@ def connect(attachment: Attachment, *, prefix: tuple[str, ...] = (), make: bool 
     run_sync(argv, stdin=text.encode(), timeout_s=_TIMEOUT_S)
 
 
+def disconnect(*, prefix: tuple[str, ...] = ()) -> None:
+    """Remove what :func:`connect` has made, as far as it is there.
+
+    Args:
+        prefix: as there.
+    """
+    text = f"link del {_BRIDGE}\nlink del {NAME}\n"
+    argv = [*prefix, "ip", "-force", "-batch", "-"]
+    run_sync(argv, stdin=text.encode(), timeout_s=_TIMEOUT_S, check=False)
+
+
 def render(attachment: Attachment, *, make: bool) -> str:
     """What ``ip`` is told. Pure."""
     device, mtu = attachment.interface, attachment.mtu

@@ -2,8 +2,8 @@
 
 The first sandbox of a kind boots; before its guest is told whom it belongs to, it is saved. The
 next ones are loaded from there. Nothing of a sandbox is in such a machine: no name, no token, no
-address, nothing of its disk. It is a cache, by all that decides what is in it; whatever is wrong
-with one, it is thrown away, and the sandbox boots.
+address, and its disk holds what every fresh one does. It is a cache, by all that decides what is in
+it; whatever is wrong with one, it is thrown away, and the sandbox boots.
 
 Each sandbox gets a copy of its memory. To let them see one file, each with its own changes, would
 save less than it costs: a hole that a guest writes to is then filled twice.
@@ -53,15 +53,17 @@ class Machine:
     Args:
         ram: its memory.
         state: of its devices.
+        disk: that it has mounted.
     """
 
     ram: copying.Opened
     state: copying.Opened
+    disk: copying.Opened
 
     @property
     def is_unchanged(self) -> bool:
         """Whether nobody has written to it since it was checked."""
-        return self.ram.is_unchanged and self.state.is_unchanged
+        return all(file.is_unchanged for file in (self.ram, self.state, self.disk))
 
 
 class Warm:
@@ -100,7 +102,7 @@ class Warm:
         Raises:
             MachineFailed, OSError: it is damaged.
         """
-        names = (saving.RAM, saving.STATE)
+        names = (saving.RAM, saving.STATE, saving.DISK)
         key = tuple(str(kept.digests.get(name)) for name in names)
         async with self._lock:
             machine = self._open.pop(key, None)

@@ -1,6 +1,7 @@
 import json
 import os
 import socket
+import stat
 from pathlib import Path
 
 import pytest
@@ -141,13 +142,39 @@ def test_network_as_ip_is_told():
 
 
 async def test_kvm_that_is_not_there(tmp_path):
-    assert "there is no" in await kvm.why_not(tmp_path / "kvm")
+    assert "there is no" in (await kvm.why_not(tmp_path / "kvm")).reason
 
 
 async def test_kvm_without_the_extension(tmp_path):
     (tmp_path / "kvm").touch()
     said = await kvm.why_not(tmp_path / "kvm", "flags : fpu vme\n", machine="x86_64")
-    assert "neither vmx nor svm" in said
+    assert "neither vmx nor svm" in said.reason
+
+
+def status(mode, gid=0):
+    return os.stat_result((stat.S_IFCHR | mode, 0, 0, 1, 0, gid, 0, 0, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("device", "is_open", "gid"),
+    [
+        (status(0o660, 36), True, 36),
+        (status(0o666, 36), True, 0),
+        (status(0o666), True, 0),
+        (status(0o660), False, 0),  # QEMU never gets root's group
+        (status(0o640, 36), False, 0),
+        (status(0o600, 36), False, 0),
+    ],
+)
+def test_who_may_open_the_device(device, is_open, gid):
+    assert kvm.is_open_to_qemu(device) is is_open
+    assert kvm.group_of(device) == gid
+
+
+def test_own_user_in_the_group_of_the_device():
+    argv = command.as_user(7, ["qemu"], gid=36)
+    assert "--groups=36" in argv
+    assert "--clear-groups" not in argv
 
 
 @pytest.mark.parametrize(
@@ -156,6 +183,13 @@ async def test_kvm_without_the_extension(tmp_path):
 )
 def test_extensions(text, has):
     assert kvm.has_extension(text) is has
+
+
+def test_processor_is_named_without_what_a_kernel_changes():
+    one = "processor: 0\nvendor_id : AuthenticAMD\nmodel\t: 1\nflags : a b\nbogomips : 1\n\n"
+    assert kvm.processor(one + "processor: 1\nvendor_id : other") == "AuthenticAMD 1"
+    assert kvm.processor("CPU implementer\t: 0x41\nCPU part\t: 0xd0c\n") == "0x41 0xd0c"
+    assert kvm.processor()
 
 
 def sparse(path, *pieces, size=1 << 22):
