@@ -22,7 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, NoReturn
 
 from tupper.core.errors import DeadlineExceeded, ProgramFailed, ProgramNotFound
 
@@ -309,3 +309,12 @@ def spawn_detached(
         )
     except OSError as error:
         raise _not_found(argv, error) from error
+
+
+def become(argv: Sequence[str]) -> NoReturn:
+    """Be another program from now on, with the environment that there is.
+
+    Raises:
+        OSError: there is no such program, or it cannot be run.
+    """
+    os.execvp(argv[0], list(argv))  # noqa: S606 - no shell is wanted

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import stat
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,12 +11,16 @@ import pytest
 
 from backend_parts import remove, temporary
 from qemu_guest import Guest, make_backend, make_root, plan_for, until
+from tupper.backends.qemu.sharing import share
+from tupper.core import kernel
 from tupper.core.backend import Capability, Mount, Snapshot
 from tupper.core.errors import NotFound, Unsupported
 from tupper.testing.contract import assert_nothing_left
 
 pytestmark = [pytest.mark.root, pytest.mark.timeout(180)]
 SECRET = "of the host only"
+GROUP = 54321
+MS_SHARED = 1 << 20
 
 
 @pytest.fixture(scope="module")
@@ -236,3 +241,54 @@ async def test_directories_that_cannot_be_shown(backend, plan, tmp_path):
         with pytest.raises(kind, match="/mnt/x"):
             await backend.start(replace(plan, mounts=(Mount(Path(path), "/mnt/x"),)))
         await assert_nothing_left(plan)
+
+
+def run_behind(shared, script, *numbers):
+    """What a shell says where QEMU would be."""
+    try:
+        done = subprocess.run(
+            [*shared.prefix, "sh", "-c", script], capture_output=True, text=True, timeout=30,
+            pass_fds=(shared.place, *shared.numbers, *numbers), check=False,
+        )  # fmt: skip
+    finally:
+        for number in (shared.place, *shared.numbers):
+            os.close(number)
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("gid", [0, GROUP])
+def test_the_group_of_a_device_opens_that_and_owns_nothing_in_a_mount(tmp_path, gid):
+    device, rw = tmp_path / "device", tmp_path / "rw"
+    device.write_text("opened")
+    os.chown(device, 0, GROUP)
+    device.chmod(0o060)
+    rw.mkdir()
+    (rw / "program").write_text("x")
+    os.chown(rw / "program", 0, GROUP)
+    number = os.open(device, os.O_PATH)
+    shared = share([Mount(rw, "/mnt/rw")], tmp_path / "base", 0x70001234, gid=gid)
+    script = f"cat /proc/self/fd/{number}; cd /proc/self/fd/{shared.place}/0; chmod 2755 program"
+    try:
+        said = run_behind(shared, script, number)
+    finally:
+        os.close(number)
+    assert said == "opened" if gid else "ermission denied" in said, said
+    assert stat.filemode((rw / "program").stat().st_mode) == "-rwxr-xr-x"
+
+
+def test_what_the_host_mounts_later_is_not_seen(tmp_path):
+    rw = tmp_path / "rw"
+    (rw / "below").mkdir(parents=True)
+    kernel.bind(rw, rw)
+    try:
+        kernel.mount("none", rw, flags=MS_SHARED)
+        shared = share([Mount(rw, "/mnt/rw", read_only=True)], tmp_path / "base", 0x70001234)
+        kernel.mount("later", rw / "below", "tmpfs")
+        try:
+            (rw / "below" / "secret").write_text(SECRET)
+            said = run_behind(shared, f"cd /proc/self/fd/{shared.place}/0 && ls below && echo end")
+        finally:
+            kernel.unmount(rw / "below")
+    finally:
+        kernel.unmount(rw)
+    assert said == "end\n"

@@ -197,10 +197,13 @@ def test_kill_leaves_nothing():
     assert_nothing_left(guest.sandbox_id)
 
 
-def test_mounts_of_host_directories(tmp_path):
+@pytest.mark.parametrize("backend", ["gvisor", "qemu"])
+def test_mounts_of_host_directories(tmp_path, backend):
     (tmp_path / "given").write_text("mine\n")
     place = [f"{tmp_path}:/data"]
-    with Sandbox.create("minimal", timeout=300, memory=256, disk=256, mounts=place) as guest:
+    with Sandbox.create(
+        "minimal", timeout=300, memory=256, disk=256, mounts=place, backend=backend
+    ) as guest:
         assert out(guest, "cat /data/given; echo theirs >/data/made", user="root") == "mine"
     assert (tmp_path / "made").read_text() == "theirs\n"
     assert (tmp_path / "made").stat().st_uid == os.getuid()

@@ -3,7 +3,9 @@
 A guest's root is a root for the directories that it is shown, so it could leave programs there
 that run as root for any user of the host. A filter on QEMU's system calls refuses modes with the
 set-user-ID bit, in every call that takes a mode; the kernel itself drops the set-group-ID bit of a
-program, as QEMU is in no group of the host and has not the capability. Nor are there new devices
+program, as QEMU is in no group that owns anything there and has not the capability. An ordinary
+user's QEMU that needs a group for ``/dev/kvm`` is in all of the user's: it is refused that bit too,
+for directories as well. Nor are there new devices
 (QEMU has no capability for them either) or pipes, at which a program of the host would wait. Calls
 that would lead past the filter, because the kernel reads their arguments from memory, are not there
 for QEMU; it has others for the same purpose.
@@ -65,8 +67,11 @@ CALLS = {
 }
 
 
-def restrain() -> None:
+def restrain(*, has_groups: bool = False) -> None:
     """Put the filter on the calling thread and all that it starts.
+
+    Args:
+        has_groups: whether QEMU is in groups that may own files there.
 
     Raises:
         Unsupported: it is not known for this processor.
@@ -75,11 +80,12 @@ def restrain() -> None:
     machine = os.uname().machine
     if machine not in CALLS:
         raise Unsupported("qemu", "mounts", f"there is no filter for the processor {machine}")
-    seccomp.install(render_filter(CALLS[machine]), no_new_privileges=os.geteuid() != 0)
+    bits = stat.S_ISUID | (stat.S_ISGID if has_groups else 0)
+    seccomp.install(render_filter(CALLS[machine], bits), no_new_privileges=os.geteuid() != 0)
 
 
-def render_filter(calls: Calls) -> bytes:
-    """The filter."""
+def render_filter(calls: Calls, bits: int = stat.S_ISUID) -> bytes:
+    """The filter, which refuses modes with any of these bits."""
     steps = [
         (seccomp.LOAD, 0, 0, seccomp.ARCHITECTURE),
         (seccomp.JUMP_IF_EQUAL, 1, 0, calls.architecture),
@@ -91,12 +97,12 @@ def render_filter(calls: Calls) -> bytes:
     for number in calls.hidden:
         steps += _for(number, [_refuse(errno.ENOSYS)])
     for number, at in calls.modes:
-        steps += _for(number, _judge_mode(at))
+        steps += _for(number, _judge_mode(at, bits))
     for number, at in calls.opens:
         makes = [_load(at - 1), (seccomp.JUMP_IF_ANY_BIT, 1, 0, _CREATES), _ALLOW]
-        steps += _for(number, [*makes, *_judge_mode(at)])
+        steps += _for(number, [*makes, *_judge_mode(at, bits)])
     for number, at in calls.nodes:
-        steps += _for(number, [*_judge_kind(at), *_judge_mode(at)])
+        steps += _for(number, [*_judge_kind(at), *_judge_mode(at, bits)])
     return seccomp.render([*steps, _ALLOW])
 
 
@@ -115,8 +121,8 @@ def _for(number: int, steps: list[Step]) -> list[Step]:
     return [(seccomp.JUMP_IF_EQUAL, 0, len(steps), number), *steps]
 
 
-def _judge_mode(at: int) -> list[Step]:
-    bit = (seccomp.JUMP_IF_ANY_BIT, 0, 1, stat.S_ISUID)
+def _judge_mode(at: int, bits: int) -> list[Step]:
+    bit = (seccomp.JUMP_IF_ANY_BIT, 0, 1, bits)
     return [_load(at), bit, _refuse(errno.EPERM), _ALLOW]
 
 

@@ -25,13 +25,14 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from tupper.core import kernel
 from tupper.core.backend import Mount
-from tupper.core.errors import MachineFailed, NotFound, Unsupported
-from tupper.core.process import minimal_env, spawn_detached
+from tupper.core.errors import MachineFailed, NotFound, TupperError, Unsupported
+from tupper.core.process import become, minimal_env, spawn_detached
 
 _RIGHTS = (
     kernel.MOUNT_ATTR_NOSUID
@@ -102,10 +103,13 @@ def share(mounts: Sequence[Mount], base: Path, uid: int | None, *, gid: int = 0)
 
 def _later(mounts: Sequence[Mount], base: Path, gid: int) -> Shared:
     """An ordinary user may mount only inside the namespaces that QEMU is started in."""
+    for mount in mounts:
+        os.close(_open(mount))  # what is wrong there is told better here
     place = os.open(base, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     job = {
         "place": place,
         "base": str(base),
+        "has_groups": bool(gid),
         "mounts": [[str(m.host_path), m.read_only] for m in mounts],
     }
     # The user's own groups can only be kept all, or none.
@@ -121,17 +125,23 @@ def main() -> None:
     """Make the place in the namespaces that we are in, and become the program of the arguments.
 
     **Shape**: the first argument is a JSON object: ``place``, the descriptor that the place is to
-    have; ``base``, a directory; ``mounts``, a list of a path and whether it is read-only.
+    have; ``base``, a directory; ``has_groups``, whether the user's groups are kept; ``mounts``, a
+    list of a path and whether it is read-only.
     """
     from tupper.backends.qemu.restraint import restrain  # noqa: PLC0415 - of the child alone
 
     job, argv = json.loads(sys.argv[1]), sys.argv[2:]
     mounts = [Mount(Path(path), "/", read_only=read_only) for path, read_only in job["mounts"]]
-    os.dup2(export(mounts, Path(job["base"]), None), job["place"])
+    try:
+        os.dup2(export(mounts, Path(job["base"]), None), job["place"])
+    except TupperError as error:
+        sys.exit(str(error))
+    except OSError as error:
+        sys.exit(f"the mounts cannot be made: {error.strerror}")
     for name in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE"):
         del os.environ[name]
-    restrain()
-    os.execvp(argv[0], argv)  # noqa: S606 - it becomes QEMU
+    restrain(has_groups=job["has_groups"])
+    become(argv)
 
 
 def export(mounts: Sequence[Mount], base: Path, namespace: int | None) -> int:
@@ -147,26 +157,27 @@ def export(mounts: Sequence[Mount], base: Path, namespace: int | None) -> int:
     Raises:
         Unsupported, NotFound: see :func:`share`.
     """
-    trees = [_tree(mount, namespace) for mount in mounts]
     home = os.open("/proc/thread-self/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     try:
         kernel.unshare(kernel.CLONE_NEWNS)
         try:
-            return _gather(trees, base)
+            # Only here may an ordinary user copy mounts.
+            kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
+            return _gather(mounts, base, namespace)
         finally:
             if namespace is not None:
                 kernel.enter(Path(f"/proc/self/fd/{home}"), kernel.CLONE_NEWNS)
     finally:
-        for number in (home, *trees):
-            os.close(number)
+        os.close(home)
 
 
-def _gather(trees: Sequence[int], base: Path) -> int:
-    kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
-    kernel.mount("tupper", base, "tmpfs", data=_SIZE)
-    for number, tree in enumerate(trees):
-        (base / str(number)).mkdir()
-        kernel.move_tree(tree, base / str(number))
+def _gather(mounts: Sequence[Mount], base: Path, namespace: int | None) -> int:
+    with ExitStack() as stack:
+        trees = [_tree(mount, namespace, stack) for mount in mounts]
+        kernel.mount("tupper", base, "tmpfs", data=_SIZE)
+        for number, tree in enumerate(trees):
+            (base / str(number)).mkdir()
+            kernel.move_tree(tree, base / str(number))
     kernel.mount("none", base, flags=kernel.MS_BIND | kernel.MS_REMOUNT | kernel.MS_RDONLY)
     top = os.open(base, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -175,24 +186,28 @@ def _gather(trees: Sequence[int], base: Path) -> int:
         os.close(top)
 
 
-def _tree(mount: Mount, namespace: int | None) -> int:
+def _tree(mount: Mount, namespace: int | None, stack: ExitStack) -> int:
     rights = _RIGHTS | (kernel.MOUNT_ATTR_RDONLY if mount.read_only else 0)
-    try:
-        directory = kernel.open_directory(mount.host_path)
-    except OSError as error:
-        raise NotFound(f"the host directory of the mount {mount.guest_path} is gone") from error
+    directory = _open(mount)
     try:
         tree = kernel.clone_tree(directory)
     finally:
         os.close(directory)
+    stack.callback(os.close, tree)
     try:
         kernel.restrict_tree(tree, rights, user_namespace=namespace)
     except OSError as error:
-        os.close(tree)
         if error.errno in (errno.EINVAL, errno.ENOSYS, errno.EPERM):
             raise _unsupported(mount) from error
         raise
     return tree
+
+
+def _open(mount: Mount) -> int:
+    try:
+        return kernel.open_directory(mount.host_path)
+    except OSError as error:
+        raise NotFound(f"the host directory of the mount {mount.guest_path} is gone") from error
 
 
 def _unsupported(mount: Mount) -> Unsupported:

@@ -17,7 +17,7 @@ open("file", "w").close()
 os.mkdir("dir")
 if os.geteuid() == 0:
     ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)
-restraint.restrain()
+restraint.restrain(has_groups=sys.argv[2] == "True")
 libc = ctypes.CDLL(None, use_errno=True)
 here = os.open(".", os.O_RDONLY)
 file = os.open("file", os.O_RDWR)
@@ -48,7 +48,9 @@ calls = {
     "open a directory": lambda: os.open("dir", os.O_RDONLY | os.O_DIRECTORY, 0o4755),
     "mkdir suid": lambda: os.mkdir("d", 0o4755),
     "mkdirat suid": lambda: os.mkdir("e", 0o4755, dir_fd=here),
-    "mkdir": lambda: os.mkdir("f", 0o2755),
+    "mkdir sgid": lambda: os.mkdir("f", 0o2755),
+    "chmod sgid": lambda: os.chmod("dir", 0o2755),
+    "mkdir": lambda: os.mkdir("o", 0o755),
     "fifo": lambda: os.mkfifo("g"),
     "fifo at": lambda: os.mknod("h", stat.S_IFIFO | 0o600, dir_fd=here),
     "block device": lambda: os.mknod("i", stat.S_IFBLK | 0o600, os.makedev(8, 0)),
@@ -67,19 +69,21 @@ print(json.dumps([oct(os.stat(name).st_mode) for name in os.listdir(".")]))
 EPERM, ENOSYS = 1, 38
 
 
-def test_what_may_be_made_and_what_may_not(tmp_path):
+@pytest.mark.parametrize("has_groups", [False, True])
+def test_what_may_be_made_and_what_may_not(tmp_path, has_groups):
     if os.uname().machine not in CALLS:
         pytest.skip("no filter for this processor")
-    argv = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+    argv = [sys.executable, "-c", PROGRAM, str(tmp_path), str(has_groups)]
     done = subprocess.run(argv, capture_output=True, check=True, timeout=60)
     said, modes = map(json.loads, done.stdout.splitlines())
-    refused = {name for name in said if "suid" in name or "fifo" in name or "device" in name}
+    words = ("suid", "fifo", "device", *(["sgid"] if has_groups else []))
+    refused = {name for name in said if any(word in name for word in words)}
     assert {name: said[name] for name in refused} == dict.fromkeys(refused, EPERM)
     hidden = {"openat2", "io_uring_setup"}
     assert {name: said[name] for name in hidden} == dict.fromkeys(hidden, ENOSYS)
     others = said.keys() - refused - hidden
     assert {name: said[name] for name in others} == dict.fromkeys(others, 0)
-    assert not [mode for mode in modes if int(mode, 8) & 0o4000]
+    assert not [mode for mode in modes if int(mode, 8) & (0o6000 if has_groups else 0o4000)]
 
 
 @pytest.mark.parametrize("machine", list(CALLS))
