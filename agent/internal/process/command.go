@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"tupper.dev/agent/internal/connect"
+	"tupper.dev/agent/internal/supervise"
 	"tupper.dev/agent/internal/user"
 )
 
@@ -289,8 +290,8 @@ func (c *command) offload(s *shell, account *user.Account) error {
 }
 
 // becomesSetsid says whether a command's leader will be setsid(1), as it is or
-// because a shell executes its last command in its own place. setsid forks, and
-// is over at once, where it leads a process group; so these do not lead theirs.
+// because a shell executes its last command in its own place. These do not lead
+// their group (see supervise.IsSetsid).
 //
 // Only these, and only while they have no children: gVisor (20240729) hangs, all
 // of it, when a process with a child in its own group calls setsid(2) and
@@ -299,7 +300,7 @@ func (c *command) offload(s *shell, account *user.Account) error {
 // background is left alone; its setsid ends at once.
 // Source: gvisor, pkg/sentry/kernel/sessions.go, createSession and handleOrphan.
 func becomesSetsid(argv []string) bool {
-	if filepath.Base(argv[0]) == "setsid" {
+	if supervise.IsSetsid(argv[0]) {
 		return true
 	}
 	s := parseShell(argv)

@@ -113,7 +113,7 @@ func (b *Broker) handle(conn *net.UnixConn, a *answer) error {
 	child, err := b.reaper.Start(&supervise.Command{
 		Path: p.path, Argv: p.argv, Env: p.env, Dir: p.cwd, Umask: req.umask(), Credential: p.credential(),
 		Files: []uintptr{uintptr(files[0]), uintptr(files[1]), uintptr(files[2])},
-		Apart: filepath.Base(p.path) == "setsid", // it forks, and is over at once, where it leads a group
+		Apart: supervise.IsSetsid(p.path),
 	})
 	if err != nil {
 		return fmt.Errorf("unable to execute %s: %w", p.path, err)

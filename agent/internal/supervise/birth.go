@@ -1,6 +1,7 @@
 package supervise
 
 import (
+	"path/filepath"
 	"runtime"
 	"syscall"
 	"unsafe"
@@ -23,6 +24,10 @@ type Command struct {
 	// It excludes Terminal.
 	Apart bool
 }
+
+// IsSetsid says whether a program is setsid(1). It forks, and is over at once,
+// where it leads a process group, so it is to be apart.
+func IsSetsid(path string) bool { return filepath.Base(path) == "setsid" }
 
 // UsualUmask is what children have unless something else is asked for.
 const UsualUmask = -1

@@ -256,6 +256,7 @@ func TestOthersAreWhateverTheirParentIs(t *testing.T) {
 		{PID: 5, PPID: 1, State: 'Z'},
 		{PID: 6, PPID: 1, State: 'S'},
 		{PID: 7, PPID: 6, State: 'R'}, // this one
+		{PID: 8, PPID: 0, State: 'R'}, // of the host
 	}
 	if got := others(table, 7); !slices.Equal(got, []int{2, 3}) {
 		t.Errorf("others: %v", got)

@@ -174,9 +174,9 @@ func signalAll(pids []int, sig syscall.Signal) {
 	}
 }
 
-// Others lists all living processes but PID 1, this one and its ancestors, and
-// the kernel's own threads. It is what an ordered shutdown of the whole sandbox
-// ends.
+// Others lists all living processes but PID 1, this one and its ancestors, the
+// kernel's own threads, and what the host started by itself, which alone has no
+// parent in here. It is what an ordered shutdown of the whole sandbox ends.
 func Others() []int { return others(Table(), os.Getpid()) }
 
 func others(table []Proc, self int) []int {
@@ -190,7 +190,7 @@ func others(table []Proc, self int) []int {
 	}
 	var list []int
 	for _, p := range table {
-		if !spare[p.PID] && !p.dead() && !p.Kernel {
+		if !spare[p.PID] && !p.dead() && !p.Kernel && p.PPID != 0 {
 			list = append(list, p.PID)
 		}
 	}
