@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import socket
 import weakref
 from collections.abc import (
     AsyncGenerator,
@@ -24,13 +23,12 @@ from collections.abc import (
     Generator,
     Iterable,
 )
+from dataclasses import dataclass
 from typing import TypeVar
 
 import httpcore2
 import httpx2
 
-from tupper.core.sockets import connect_socket
-from tupper.sdk._io_sync import select
 from tupper.sdk._shared.errors import as_bytes
 from tupper.sdk._shared.link import (
     BODY_MAX,
@@ -42,12 +40,12 @@ from tupper.sdk._shared.link import (
     Trouble,
 )
 from tupper.sdk._shared.types import Readable
+from tupper.sdk._unix_async import Sockets
 
 T = TypeVar("T")
 Body = bytes | AsyncIterable[bytes] | None
 CLEANUP_S = 15.0
 REPLY_GRACE_S = 2.0
-READ_BYTES = 256 * 1024
 
 sleep = asyncio.sleep
 Lock = asyncio.Lock
@@ -109,13 +107,15 @@ class Http:
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
         self._pid = os.getpid()
-        self._kept: weakref.WeakKeyDictionary[
-            asyncio.AbstractEventLoop, tuple[httpx2.AsyncClient, AsyncGenerator[None]]
-        ] = weakref.WeakKeyDictionary()
+        self._kept: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Kept] = (
+            weakref.WeakKeyDictionary()
+        )
 
     async def open(self, ask: Ask, body: Body = None) -> Reply:
         """Send a request and return when the head of the answer is there."""
-        client = await self._client()
+        return await self._open((await self._keep()).client, ask, body)
+
+    async def _open(self, client: httpx2.AsyncClient, ask: Ask, body: Body) -> Reply:
         request = client.build_request(
             ask.method,
             self.origin.url + ask.path,
@@ -129,23 +129,34 @@ class Http:
 
     async def call(self, ask: Ask, body: Body = None, *, limit: int = BODY_MAX) -> Answer:
         """Send a request and return the whole answer."""
+        kept = await self._keep()
+        kept.calls += 1
         try:
             async with asyncio.timeout(ask.timeout_s):
-                reply = await self.open(ask, body)
+                reply = await self._open(kept.client, ask, body)
                 try:
                     return Answer(reply.status, reply.headers, await reply.read_all(limit))
                 finally:
                     await reply.close()
         except TimeoutError as error:
             raise LinkError(Trouble.SILENT, f"no answer within {ask.timeout_s:g} s") from error
+        finally:
+            kept.calls -= 1
+            if kept.is_left and not kept.calls:
+                await kept.keeper.aclose()
 
     async def close(self) -> None:
-        """Close the connections of the running loop. The object can be used again."""
+        """Close the connections of the running loop; calls under way get their answer first.
+
+        The object can be used again.
+        """
         kept = self._kept.pop(asyncio.get_running_loop(), None)
         if kept is not None:
-            await kept[1].aclose()
+            kept.is_left = True
+            if not kept.calls:
+                await kept.keeper.aclose()
 
-    async def _client(self) -> httpx2.AsyncClient:
+    async def _keep(self) -> _Kept:
         loop = asyncio.get_running_loop()
         if self._pid != os.getpid():
             self._pid = os.getpid()
@@ -153,118 +164,33 @@ class Http:
         kept = self._kept.get(loop)
         if kept is None:
             client = _make_client(self.origin)
-            keeper = _keep(client)
-            kept = self._kept[loop] = (client, keeper)
-            await anext(keeper)
-        return kept[0]
+            kept = self._kept[loop] = _Kept(client, _keeper(client))
+            await anext(kept.keeper)
+        return kept
 
 
-async def _keep(client: httpx2.AsyncClient) -> AsyncGenerator[None]:
+@dataclass(slots=True)
+class _Kept:
+    """The connections of one loop.
+
+    Attributes:
+        keeper: closes them when it ends, at the latest with the loop.
+        calls: how many wait for their answers.
+        is_left: no call begins any more; the last one closes them.
+    """
+
+    client: httpx2.AsyncClient
+    keeper: AsyncGenerator[None]
+    calls: int = 0
+    is_left: bool = False
+
+
+async def _keeper(client: httpx2.AsyncClient) -> AsyncGenerator[None]:
     try:
         yield
     finally:
         with contextlib.suppress(Exception):
             await client.aclose()
-
-
-class _Protocol(asyncio.StreamReaderProtocol):
-    """A connection that keeps its writer for as long as the loop has it.
-
-    A writer that is collected in a cycle, together with the client that would have closed it in a
-    moment, would warn that nobody did.
-    """
-
-    writer: asyncio.StreamWriter | None = None
-
-    @classmethod
-    async def open(cls, path: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connect to a unix socket."""
-        loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(limit=READ_BYTES, loop=loop)
-        protocol = cls(reader, loop=loop)
-        connection = await connect_socket(path)
-        try:
-            transport, _ = await loop.create_unix_connection(lambda: protocol, sock=connection)
-        except BaseException:
-            connection.close()
-            raise
-        protocol.writer = asyncio.StreamWriter(transport, protocol, reader, loop)
-        return reader, protocol.writer
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The loop lets go of it."""
-        super().connection_lost(exc)
-        self.writer = None
-
-
-class _Stream(httpcore2.AsyncNetworkStream):
-    """A unix socket as httpcore2 wants it. Reads larger pieces than that asks for.
-
-    Args:
-        reader, writer: connected.
-    """
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """The next bytes; empty at the end."""
-        with _socket_errors(httpcore2.ReadTimeout, httpcore2.ReadError):
-            async with asyncio.timeout(timeout):
-                return await self._reader.read(max(max_bytes, READ_BYTES))
-
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Send all of it; returns when there is room for more."""
-        with _socket_errors(httpcore2.WriteTimeout, httpcore2.WriteError):
-            self._writer.write(buffer)
-            async with asyncio.timeout(timeout):
-                await self._writer.drain()
-
-    async def aclose(self) -> None:
-        """Close it; what was not sent yet is not sent any more."""
-        self._writer.transport.abort()
-
-    def get_extra_info(self, info: str) -> object:
-        """``socket``, and whether it is ``is_readable``: then an idle one was closed."""
-        connection: socket.socket = self._writer.get_extra_info("socket")
-        if info == "is_readable":  # also what the loop has not looked at yet
-            return self._reader.at_eof() or bool(select([connection], 0.0))
-        return connection if info == "socket" else None
-
-
-@contextlib.contextmanager
-def _socket_errors(timeout: type[Exception], broken: type[Exception]) -> Generator[None]:
-    try:
-        yield
-    except TimeoutError as error:
-        raise timeout(str(error)) from error
-    except OSError as error:
-        raise broken(str(error)) from error
-
-
-class _Sockets(httpcore2.AsyncNetworkBackend):
-    """Connects to unix sockets; waits without work while the queue of one is full.
-
-    Source: anyio 4.16 tries again in every round of the loop, and leaves the socket open when it is
-    cancelled meanwhile; asyncio itself takes the full queue for a connection.
-    """
-
-    async def connect_unix_socket(
-        self,
-        path: str,
-        timeout: float | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        """Connect; waits while too many others do."""
-        del socket_options
-        with _socket_errors(httpcore2.ConnectTimeout, httpcore2.ConnectError):
-            async with asyncio.timeout(timeout):
-                return _Stream(*await _Protocol.open(path))
-
-    async def sleep(self, seconds: float) -> None:
-        """Between attempts."""
-        await asyncio.sleep(seconds)
 
 
 class _LocalTransport(httpx2.AsyncHTTPTransport):
@@ -278,7 +204,7 @@ class _LocalTransport(httpx2.AsyncHTTPTransport):
                 max_keepalive_connections=limits.max_keepalive_connections,
                 keepalive_expiry=limits.keepalive_expiry,
                 uds=uds,
-                network_backend=_Sockets(),
+                network_backend=Sockets(),
             )
 
 

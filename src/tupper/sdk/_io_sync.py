@@ -7,16 +7,15 @@ collected.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
-import selectors
 import socket
 import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, wait
-from typing import TypeVar, cast
+from dataclasses import dataclass
+from typing import TypeVar
 
 import httpcore2
 import httpx2
@@ -32,12 +31,12 @@ from tupper.sdk._shared.link import (
     Trouble,
 )
 from tupper.sdk._shared.types import Readable
+from tupper.sdk._unix_sync import Sockets
 
 T = TypeVar("T")
 Body = bytes | Iterable[bytes] | None
 CLEANUP_S = 15.0
 REPLY_GRACE_S = 2.0
-READ_BYTES = 256 * 1024
 
 sleep = time.sleep
 Lock = threading.Lock
@@ -105,11 +104,15 @@ class Http:
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
         self._lock = threading.Lock()
-        self._client_of: tuple[int, httpx2.Client] | None = None
+        self._kept: _Kept | None = None
 
     def open(self, ask: Ask, body: Body = None) -> Reply:
         """Send a request and return when the head of the answer is there."""
-        client = self._client()
+        with self._lock:
+            kept = self._keep()
+        return self._open(kept.client, ask, body)
+
+    def _open(self, client: httpx2.Client, ask: Ask, body: Body) -> Reply:
         request = client.build_request(
             ask.method,
             self.origin.url + ask.path,
@@ -123,127 +126,58 @@ class Http:
 
     def call(self, ask: Ask, body: Body = None, *, limit: int = BODY_MAX) -> Answer:
         """Send a request and return the whole answer."""
-        reply = self.open(ask, body)
+        with self._lock:
+            kept = self._keep()
+            kept.calls += 1
         try:
-            return Answer(reply.status, reply.headers, reply.read_all(limit))
+            reply = self._open(kept.client, ask, body)
+            try:
+                return Answer(reply.status, reply.headers, reply.read_all(limit))
+            finally:
+                reply.close()
         finally:
-            reply.close()
+            with self._lock:
+                kept.calls -= 1
+                is_last = kept.is_left and not kept.calls
+            if is_last:
+                kept.client.close()
 
     def close(self) -> None:
-        """Close the connections. The object can be used again."""
+        """Close the connections; calls under way get their answer first.
+
+        The object can be used again.
+        """
         with self._lock:
-            kept, self._client_of = self._client_of, None
-        if kept is not None:
-            kept[1].close()
+            kept, self._kept = self._kept, None
+            if kept is None:
+                return
+            kept.is_left = True
+            is_idle = not kept.calls
+        if is_idle:
+            kept.client.close()
 
-    def _client(self) -> httpx2.Client:
-        with self._lock:
-            if self._client_of is None or self._client_of[0] != os.getpid():
-                client = _make_client(self.origin)
-                self._client_of = (os.getpid(), client)
-                weakref.finalize(self, client.close).atexit = False
-            return self._client_of[1]
+    def _keep(self) -> _Kept:
+        if self._kept is None or self._kept.pid != os.getpid():
+            client = _make_client(self.origin)
+            self._kept = _Kept(client, os.getpid())
+            weakref.finalize(self, client.close).atexit = False
+        return self._kept
 
 
-class _Stream(httpcore2.NetworkStream):
-    """A unix socket as httpcore2 wants it. Reads larger pieces than that asks for.
+@dataclass(slots=True)
+class _Kept:
+    """The connections of one process.
 
-    Args:
-        connection: connected.
+    Attributes:
+        pid: whose.
+        calls: how many wait for their answers.
+        is_left: no call begins any more; the last one closes them.
     """
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._socket = connection
-
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """The next bytes; empty at the end."""
-        with _socket_errors(httpcore2.ReadTimeout, httpcore2.ReadError):
-            self._socket.settimeout(timeout)
-            return self._socket.recv(max(max_bytes, READ_BYTES))
-
-    def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """Send all of it; the time limit is one of silence."""
-        view = memoryview(buffer)
-        with _socket_errors(httpcore2.WriteTimeout, httpcore2.WriteError):
-            self._socket.settimeout(timeout)
-            while view:
-                view = view[self._socket.send(view) :]
-
-    def close(self) -> None:
-        """Close it."""
-        self._socket.close()
-
-    def get_extra_info(self, info: str) -> object:
-        """``socket``, and whether it is ``is_readable``: then an idle one was closed."""
-        if info == "is_readable":
-            return bool(select([self._socket], 0.0))
-        return self._socket if info == "socket" else None
-
-
-@contextlib.contextmanager
-def _socket_errors(timeout: type[Exception], broken: type[Exception]) -> Generator[None]:
-    try:
-        yield
-    except TimeoutError as error:
-        raise timeout(str(error)) from error
-    except (OSError, ValueError) as error:
-        raise broken(str(error)) from error
-
-
-def select(connections: list[socket.socket], timeout_s: float) -> list[socket.socket]:
-    """Those that can be read now; works for any descriptor number."""
-    with selectors.DefaultSelector() as selector:
-        for connection in connections:
-            if connection.fileno() < 0:
-                return connections
-            selector.register(connection, selectors.EVENT_READ)
-        return [cast("socket.socket", key.fileobj) for key, _ in selector.select(timeout_s)]
-
-
-# Nothing tells when there is room again.
-_QUEUE_PAUSE_S = 0.005
-
-
-def _connect(connection: socket.socket, path: str, timeout_s: float | None) -> None:
-    """Connect; wait while the other side's queue is full, which Python takes for a refusal.
-
-    Source: connect(2), EAGAIN of a unix socket.
-    """
-    deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
-    while True:
-        try:
-            return connection.connect(path)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                raise TimeoutError("too many connections wait there already") from None
-            time.sleep(_QUEUE_PAUSE_S)
-
-
-class _Sockets(httpcore2.SyncBackend):
-    """Connects to unix sockets; one that refuses leaves no open descriptor behind.
-
-    Source: httpcore2 2.16.2 leaves the socket to the garbage collector, which warns about it.
-    """
-
-    def connect_unix_socket(
-        self,
-        path: str,
-        timeout: float | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
-    ) -> httpcore2.NetworkStream:
-        """Connect, or close and fail."""
-        del socket_options
-        connection = socket.socket(socket.AF_UNIX)
-        try:
-            connection.settimeout(timeout)
-            _connect(connection, path, timeout)
-        except TimeoutError as error:
-            connection.close()
-            raise httpcore2.ConnectTimeout(str(error)) from error
-        except OSError as error:
-            connection.close()
-            raise httpcore2.ConnectError(str(error)) from error
-        return _Stream(connection)
+    client: httpx2.Client
+    pid: int
+    calls: int = 0
+    is_left: bool = False
 
 
 class _LocalTransport(httpx2.HTTPTransport):
@@ -257,7 +191,7 @@ class _LocalTransport(httpx2.HTTPTransport):
                 max_keepalive_connections=limits.max_keepalive_connections,
                 keepalive_expiry=limits.keepalive_expiry,
                 uds=uds,
-                network_backend=_Sockets(),
+                network_backend=Sockets(),
             )
 
 

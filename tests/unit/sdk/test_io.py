@@ -7,7 +7,7 @@ import threading
 import httpcore2
 import pytest
 
-from tupper.sdk import _io_async, _io_sync
+from tupper.sdk import _io_async, _io_sync, _unix_sync
 from tupper.sdk._shared.link import Ask, LinkError, Origin, Trouble
 
 
@@ -22,7 +22,7 @@ def full_queue(path):
 
 
 def connect(path, timeout):
-    return _io_sync._Sockets().connect_unix_socket(path, timeout=timeout)
+    return _unix_sync.Sockets().connect_unix_socket(path, timeout=timeout)
 
 
 def test_a_full_queue_is_waited_for(tmp_path):
@@ -120,6 +120,57 @@ async def test_a_connection_is_used_again(tmp_path):
         for n in range(3):
             assert (await http.call(Ask("GET", f"/{n}"))).body == b"/%d" % n
         assert len(met) == 1
+
+
+@contextlib.asynccontextmanager
+async def one_call_under_way(path, ask):
+    """A call that waits for its answer; yields the call and both ends of what answers it."""
+    met = asyncio.get_running_loop().create_future()
+
+    async def serve(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        met.set_result((reader, writer))
+
+    listening = await asyncio.start_unix_server(serve, path)
+    call = asyncio.ensure_future(ask())
+    reader, writer = await met
+    try:
+        yield call, reader, writer
+    finally:
+        writer.close()
+        listening.close()
+
+
+def answer(writer):
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nthere")
+
+
+async def test_closing_lets_calls_under_way_have_their_answer(tmp_path):
+    path = str(tmp_path / "s")
+    http = _io_async.Http(Origin("http://x", path))
+    async with one_call_under_way(path, lambda: http.call(Ask("GET", "/"))) as (
+        call,
+        reader,
+        writer,
+    ):
+        await http.close()
+        answer(writer)
+        assert (await asyncio.wait_for(call, 30)).body == b"there"
+        assert await asyncio.wait_for(reader.read(), 30) == b""
+
+
+async def test_closing_lets_calls_of_other_threads_have_their_answer(tmp_path):
+    path = str(tmp_path / "s")
+    http = _io_sync.Http(Origin("http://x", path))
+
+    async def ask():
+        return await asyncio.to_thread(http.call, Ask("GET", "/"))
+
+    async with one_call_under_way(path, ask) as (call, reader, writer):
+        http.close()
+        answer(writer)
+        assert (await asyncio.wait_for(call, 30)).body == b"there"
+        assert await asyncio.wait_for(reader.read(), 30) == b""
 
 
 async def test_silence_and_a_break_are_told_apart(tmp_path):
