@@ -10,16 +10,16 @@ Source: kernel documentation, admin-guide/cgroup-v2.rst and cgroup-v1/{memory,cp
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import functools
 import os
-import signal
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from tupper.core.liveness import kill_all
 
 _PERIOD_US = 100_000
 _PARENT = "tupper"
@@ -209,15 +209,7 @@ class Cgroup:
         Returns:
             Whether the group is empty.
         """
-        deadline = time.monotonic() + timeout_s
-        while pids := self.pids() - {os.getpid()}:
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            if time.monotonic() > deadline:
-                return False
-            await asyncio.sleep(_POLL_S)
-        return True
+        return await kill_all(self.pids, timeout_s=timeout_s)
 
     def remove(self) -> list[OSError]:
         """Remove the empty group. Idempotent; what failed is returned. Blocks, as a rule briefly.

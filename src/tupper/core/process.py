@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, NoReturn
 
 from tupper.core.errors import DeadlineExceeded, ProgramFailed, ProgramNotFound
@@ -30,6 +31,7 @@ OUTPUT_LIMIT = 16 * 1024 * 1024
 _TAIL = 4096
 _GRACE_S = 2.0
 _CHUNK = 64 * 1024
+_SOURCES = str(Path(__file__).resolve().parents[2])
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
 
 
@@ -72,6 +74,11 @@ def downloading_env(**extra: str) -> dict[str, str]:
     """:func:`minimal_env` with this host's proxies, for a program that fetches something."""
     passed = {name: value for name, value in os.environ.items() if name.lower() in _PROXIES}
     return minimal_env(**extra) | passed
+
+
+def same_code() -> dict[str, str]:
+    """Variables by which a Python that is started finds the code that we are, installed or not."""
+    return {"PYTHONPATH": _SOURCES, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def describe_exit(returncode: int) -> str:

@@ -3,7 +3,7 @@
 A filter is a program of small steps, rendered by those who need one; it holds for the calling
 thread and all that it starts, and can never be taken off again.
 
-Source: seccomp(2); bpf(4); linux/bpf_common.h, linux/seccomp.h.
+Source: seccomp(2); bpf(4); linux/bpf_common.h, linux/seccomp.h, linux/audit.h.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ RETURN = 0x06
 NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16
 ALLOW, ANSWER, KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _MODE_FILTER = 22, 38, 2
+
+# AUDIT_ARCH of linux/audit.h, by what ``uname -m`` says.
+PROCESSORS = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 # Code, how far to jump if true and if false, constant.
 Step = tuple[int, int, int, int]

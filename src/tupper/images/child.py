@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import cast
 
 from tupper.core.errors import ImageError, ImageRejected, TupperError
-from tupper.core.process import minimal_env, run
+from tupper.core.process import minimal_env, run, same_code
 from tupper.images.layers import Limits, Summary
 from tupper.images.unpack import Layer, error_from_line, render_extract, render_request
 
 _TIMEOUT_S = 3600.0
-# The child must find the same code, installed or not.
-_PACKAGE = str(Path(__file__).resolve().parents[2])
 
 
 async def unpack_layers(
@@ -67,7 +65,7 @@ async def _converse(
                 last.append(body)
 
     argv = [*prefix, sys.executable, "-P", "-m", "tupper.images.unpack"]
-    env = minimal_env(PYTHONPATH=_PACKAGE, PYTHONDONTWRITEBYTECODE="1")
+    env = minimal_env(**same_code())
     await run(argv, timeout_s=_TIMEOUT_S, stdin=request, env=env, on_line=take)
     return _result(last)
 

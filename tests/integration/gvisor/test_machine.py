@@ -195,6 +195,19 @@ async def test_end_of_the_first_process_is_told(backend, top, root):
     assert "status 7" in end.detail
 
 
+async def test_what_the_host_runs_inside_has_no_parent_there(backend, top, root):
+    """By that the agent spares it when it ends all the rest."""
+    async with Guest(backend, top, root, "true") as guest:
+        await guest.said()
+        data, state = guest.machine.record.data, guest.plan.directory / "machine" / "state"
+        argv = [data["runsc"], f"--root={state}", "exec", guest.plan.sandbox_id]
+        status = ("/bin/cat", "/proc/self/status")
+        said = await asyncio.to_thread(
+            subprocess.run, [*argv, *status], capture_output=True, text=True, check=True, timeout=60
+        )
+    assert "PPid:\t0\n" in said.stdout
+
+
 async def test_end_by_lack_of_memory_is_told(backend, top, root):
     options = {"platform": "ptrace"}  # where the whole sandbox ends
     async with Guest(backend, top, root, _AFTER_START + "tail /dev/zero", options=options) as guest:

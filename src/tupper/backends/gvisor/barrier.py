@@ -18,8 +18,8 @@ import os
 from tupper.core import seccomp
 
 _REGISTER_PRIVATE_EXPEDITED = 16
-# machine → (AUDIT_ARCH, number of membarrier)
-_NUMBERS = {"x86_64": (0xC000003E, 324), "aarch64": (0xC00000B7, 283)}
+# The number of membarrier.
+_NUMBERS = {"x86_64": 324, "aarch64": 283}
 
 
 def skip_registration() -> bool:
@@ -29,11 +29,11 @@ def skip_registration() -> bool:
         Whether that is so. Where it is not (another processor, no privilege), nothing is lost but
         time.
     """
-    numbers = _NUMBERS.get(os.uname().machine)
-    if numbers is None:
+    machine = os.uname().machine
+    if machine not in _NUMBERS:
         return False
     try:
-        seccomp.install(render_filter(*numbers))
+        seccomp.install(render_filter(seccomp.PROCESSORS[machine], _NUMBERS[machine]))
     except OSError:
         return False
     return True

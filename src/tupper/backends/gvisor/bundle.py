@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tupper.backends.gvisor.options import Platform
-from tupper.core.backend import MachinePlan
+from tupper.core.backend import MachinePlan, Mount
 
 AGENT_PATH = "/.tupper/agent"
 SHARED_PATH = "/run/tupper"
@@ -143,7 +143,10 @@ def render_config(
             _bind(layout.shared, SHARED_PATH, read_only=False),
             *(_bind(plan.agent_binary, place, read_only=True) for place in (AGENT_PATH, *sudo)),
             *(_bind(path, place, read_only=False) for place, path in etc.items()),
-            *_host_mounts(plan, layout),
+            *(
+                _bind(source, mount.guest_path, read_only=mount.read_only)
+                for mount, source in sources(plan, layout)
+            ),
         ],
         "linux": {
             "namespaces": [*({"type": t} for t in ("pid", "ipc", "uts", "mount")), network],
@@ -191,10 +194,10 @@ def _system_mounts(plan: MachinePlan) -> list[dict[str, object]]:
     ]
 
 
-def _host_mounts(plan: MachinePlan, layout: Layout) -> Iterator[dict[str, object]]:
+def sources(plan: MachinePlan, layout: Layout) -> Iterator[tuple[Mount, Path]]:
+    """The host's directories, each with the place where gVisor takes it from."""
     for number, mount in enumerate(plan.mounts):
-        source = layout.read_only / str(number) if mount.read_only else mount.host_path
-        yield _bind(source, mount.guest_path, read_only=mount.read_only)
+        yield mount, layout.read_only / str(number) if mount.read_only else mount.host_path
 
 
 def _bind(source: Path, destination: str, *, read_only: bool) -> dict[str, object]:

@@ -19,6 +19,7 @@ from tupper.backends.gvisor.bundle import (
     render_command,
     render_config,
     render_meminfo,
+    sources,
 )
 from tupper.backends.gvisor.launch import Launch
 from tupper.backends.gvisor.options import Platform
@@ -86,9 +87,7 @@ def prepare(
         timeout_s=_START_TIMEOUT_S,
         platform=platform,
         read_only=[
-            (mount.host_path, layout.read_only / str(number))
-            for number, mount in enumerate(plan.mounts)
-            if mount.read_only
+            (mount.host_path, place) for mount, place in sources(plan, layout) if mount.read_only
         ],
     )
 

@@ -23,7 +23,7 @@ from tupper.backends.gvisor.machine import ENTER, find_processes
 from tupper.backends.gvisor.trial import Trial
 from tupper.core.errors import InvalidArgument, MachineFailed
 from tupper.core.liveness import start_ticks
-from tupper.core.process import minimal_env, run_sync
+from tupper.core.process import minimal_env, run_sync, same_code
 from tupper.core.userns import AS_ROOT
 from tupper.protocol.connect import as_object
 
@@ -31,8 +31,6 @@ _NAMESPACES = (*AS_ROOT[:-1], "--net", "--mount", "--propagation", "private", "-
 _TIMEOUT_S = 45.0
 _HOLDER_TIMEOUT_S = 10.0
 _POLL_S = 0.002
-# The child must find the same code, installed or not.
-_PACKAGE = str(Path(__file__).resolve().parents[3])
 # Not ``-m``: the classes of the jobs must be those of the module, not of ``__main__``.
 _MAIN = "from tupper.backends.gvisor.inside import main; main()"
 # Reads from a pipe that it holds open itself, so it waits for ever and needs no other program.
@@ -75,7 +73,7 @@ def try_machine(job: Try) -> Trial:
 
 def _call(prefix: list[str], job: Start | Try) -> dict[str, object]:
     argv = [*prefix, sys.executable, "-P", "-c", _MAIN]
-    env = minimal_env(PYTHONPATH=_PACKAGE, PYTHONDONTWRITEBYTECODE="1")
+    env = minimal_env(**same_code())
     done = run_sync(argv, timeout_s=_TIMEOUT_S, stdin=pickle.dumps(job), env=env)
     try:
         return as_object(json.loads(done.stdout)) or {}

@@ -123,6 +123,15 @@ def opened(path: Path, digest: object, into: Opened | None = None) -> Opened:
     return found
 
 
+def emptied(path: Path) -> Opened:
+    """A file of ours, with nothing in it any more.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    return Opened(os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC))
+
+
 def fill(path: Path, target: Path, digest: object) -> None:
     """Replace what is in a file of ours by what is in another one.
 
@@ -132,11 +141,8 @@ def fill(path: Path, target: Path, digest: object) -> None:
     """
     source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        into = os.open(target, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            _compare(path, copy(source, into), digest)
-        finally:
-            os.close(into)
+        into = emptied(target)
+        _compare(path, copy(source, into.descriptor), digest)
     finally:
         os.close(source)
 

@@ -36,7 +36,7 @@ class Calls:
     """The system calls of a processor that take a mode, each with the place of that argument.
 
     Args:
-        architecture: AUDIT_ARCH.
+        architecture: of ``seccomp.PROCESSORS``.
         modes: of these the mode counts always.
         opens: of these it counts if the flags, one place before, say that a file is made.
         nodes: of these its kind counts too.
@@ -52,14 +52,14 @@ class Calls:
 
 CALLS = {
     "x86_64": Calls(
-        architecture=0xC000003E,
+        architecture=seccomp.PROCESSORS["x86_64"],
         # chmod, fchmod, fchmodat, fchmodat2, creat, mkdir, mkdirat
         modes=((90, 1), (91, 1), (268, 2), (452, 2), (85, 1), (83, 1), (258, 2)),
         opens=((2, 2), (257, 3)),
         nodes=((133, 1), (259, 2)),
     ),
     "aarch64": Calls(
-        architecture=0xC00000B7,
+        architecture=seccomp.PROCESSORS["aarch64"],
         modes=((52, 1), (53, 2), (452, 2), (34, 2)),
         opens=((56, 3),),
         nodes=((33, 2),),

@@ -32,7 +32,7 @@ from pathlib import Path
 from tupper.core import kernel
 from tupper.core.backend import Mount
 from tupper.core.errors import MachineFailed, NotFound, TupperError, Unsupported
-from tupper.core.process import become, minimal_env, spawn_detached
+from tupper.core.process import become, minimal_env, same_code, spawn_detached
 
 _RIGHTS = (
     kernel.MOUNT_ATTR_NOSUID
@@ -50,8 +50,6 @@ _GROUP = 65534
 _CAPABILITIES = "-all,+chown,+dac_override,+fowner"
 _NAMESPACE_S = 10.0
 _POLL_S = 0.001
-# The child must find the same code, installed or not.
-_PACKAGE = str(Path(__file__).resolve().parents[3])
 _MAIN = "from tupper.backends.qemu.sharing import main; main()"
 
 
@@ -116,7 +114,7 @@ def _later(mounts: Sequence[Mount], base: Path, gid: int) -> Shared:
     groups = "--keep-groups" if gid else "--clear-groups"
     drop = ("setpriv", f"--regid={_GROUP}", groups, "--inh-caps=-all")
     limit = f"--bounding-set={_CAPABILITIES},+net_admin"  # it opens its TAP by name
-    environment = ("env", f"PYTHONPATH={_PACKAGE}", "PYTHONDONTWRITEBYTECODE=1")
+    environment = ("env", *(f"{name}={value}" for name, value in same_code().items()))
     child = (*environment, sys.executable, "-P", "-c", _MAIN, json.dumps(job))
     return Shared(place, (), (*child, *drop, limit, "--no-new-privs", "--"))
 
@@ -138,7 +136,7 @@ def main() -> None:
         sys.exit(str(error))
     except OSError as error:
         sys.exit(f"the mounts cannot be made: {error.strerror}")
-    for name in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE"):
+    for name in same_code():
         del os.environ[name]
     restrain(has_groups=job["has_groups"])
     become(argv)

@@ -128,8 +128,7 @@ def _pour_disk(saved: copying.Opened, plan: MachinePlan) -> None:
     """Make a disk the one that a machine has mounted already. Blocks."""
     if plan.disk_image is None:
         raise MachineFailed("the machine has no disk")
-    flags = os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    disk = copying.Opened(os.open(plan.disk_image, flags))
+    disk = copying.emptied(plan.disk_image)
     os.ftruncate(disk.descriptor, plan.disk_mib << 20)
     copying.pour(saved, disk)
 
