@@ -50,6 +50,8 @@ $b chmod 666 dev/net/tun
 $b ip link set lo up
 $b hostname nested
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
+# The root of a mount namespace, as on every host: a mere chroot may make no user namespaces.
+$b mount --move . /
 $b chroot . /bin/sh /nested/results/job </dev/null
 echo "nested: the job ended with $?, $($b cut -d ' ' -f 1 /proc/uptime) s after the boot"
 $b poweroff -f

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from backend_parts import remove, shared_data_dir, temporary
+from backend_parts import remove, shared_data_dir
 from qemu_guest import SETTINGS, Guest, make_backend, make_root, mount_small, plan_for
 from tupper.backends.qemu import kvm
 from tupper.core.backend import Attachment, Isolation
@@ -25,23 +25,6 @@ from tupper.testing.contract import assert_nothing_left
 
 _SAVED = []
 pytestmark = [pytest.mark.root, pytest.mark.timeout(180)]
-
-
-@pytest.fixture(scope="module")
-def place():
-    top = temporary("tq-")
-    yield top
-    remove(top)
-
-
-@pytest.fixture(scope="module")
-def rootfs(place):
-    return make_root(place)
-
-
-@pytest.fixture(scope="module")
-def backend():
-    return make_backend()
 
 
 @pytest.fixture

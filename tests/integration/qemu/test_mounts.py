@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from backend_parts import remove, temporary
 from qemu_guest import Guest, make_backend, make_root, plan_for, until
 from tupper.backends.qemu.sharing import share
 from tupper.core import kernel
@@ -24,23 +23,11 @@ MS_SHARED = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def place():
-    top = temporary("tm-")
-    yield top
-    remove(top)
-
-
-@pytest.fixture(scope="module")
 def rootfs(place):
     root = make_root(place)
     (root.path / "srv").mkdir()
     (root.path / "srv" / "link").symlink_to("/data/../data/there")
     return root
-
-
-@pytest.fixture(scope="module")
-def backend():
-    return make_backend()
 
 
 @pytest.fixture
@@ -274,6 +261,21 @@ def test_the_group_of_a_device_opens_that_and_owns_nothing_in_a_mount(tmp_path, 
         os.close(number)
     assert said == "opened" if gid else "ermission denied" in said, said
     assert stat.filemode((rw / "program").stat().st_mode) == "-rwxr-xr-x"
+
+
+async def test_where_the_probe_has_shown_none_they_are_refused(plan):
+    backend = make_backend()
+    found = await backend._prober.find()
+    probe = replace(
+        found.probe,
+        capabilities=found.probe.capabilities - {Capability.MOUNTS},
+        details={**found.probe.details, "mounts": "no such file system"},
+    )
+    backend._prober._found = replace(found, probe=probe)
+    assert plan.mounts
+    with pytest.raises(Unsupported, match="no such file system"):
+        await backend.start(plan)
+    await assert_nothing_left(plan)
 
 
 def test_what_the_host_mounts_later_is_not_seen(tmp_path):

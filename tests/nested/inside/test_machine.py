@@ -5,29 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from backend_parts import remove, shared_data_dir, temporary
-from qemu_guest import Guest, make_backend, make_root, plan_for
+from backend_parts import shared_data_dir
+from qemu_guest import Guest, make_backend, plan_for
 from tupper.backends.qemu.options import Accel
 from tupper.backends.qemu.warm import Warm
 from tupper.core.errors import Unsupported
 from tupper.testing.contract import assert_nothing_left
-
-
-@pytest.fixture(scope="module")
-def place():
-    top = temporary("tq-")
-    yield top
-    remove(top)
-
-
-@pytest.fixture(scope="module")
-def rootfs(place):
-    return make_root(place)
-
-
-@pytest.fixture(scope="module")
-def backend():
-    return make_backend()
 
 
 async def emulating(backend):

@@ -19,6 +19,7 @@ from tupper.core import log
 from tupper.core.backend import (
     Backend,
     BackendContext,
+    Capability,
     Machine,
     MachinePlan,
     MachineRecord,
@@ -74,6 +75,8 @@ class Qemu(Backend):
         found = await self._prober.find()
         if found.program is None or found.accel is None or found.artifacts is None:
             raise BackendUnavailable(found.probe.reason, hint=found.probe.remedy or None)
+        if plan.mounts and Capability.MOUNTS not in found.probe.capabilities:
+            raise Unsupported(self.name, "mounts", found.probe.details.get("mounts", ""))
         if saved is not None:
             self._match(saved, plan, found, found.artifacts)
         root = await rootimage.image(plan.rootfs, self._home)
@@ -91,7 +94,6 @@ class Qemu(Backend):
             "cpus": cpus,
             "network": plan.attachment is not None,
             "mounts": bool(plan.mounts),
-            "gives_back": True,
         }
         return Start(
             plan=plan,

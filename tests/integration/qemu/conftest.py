@@ -1,0 +1,3 @@
+from qemu_fixtures import backend, place, rootfs
+
+__all__ = ["backend", "place", "rootfs"]
