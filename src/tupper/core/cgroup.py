@@ -158,7 +158,7 @@ class Cgroup:
         return group
 
     def limit(self, limits: Limits) -> None:
-        """Set the limits. One that all processors of the host keep is left out, as it costs time."""
+        """Set the limits; one that the whole host keeps anyway is left out, as it costs time."""
         memory, cpu = self.paths[0], self._with("cpu.max", "cpu.cfs_quota_us")
         if limits.memory_bytes is not None:
             _limit_memory(memory, self.version, limits.memory_bytes)
