@@ -17,7 +17,7 @@ LOAD, AND, JUMP_IF_EQUAL, JUMP_IF_GREATER_OR_EQUAL, JUMP_IF_ANY_BIT = 0x20, 0x54
 RETURN = 0x06
 # Offsets in struct seccomp_data; each argument takes eight bytes, the lower four come first.
 NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16
-ALLOW, ANSWER, KILL = 0x7FFF0000, 0x00050000, 0x80000000
+ALLOW, ANSWER = 0x7FFF0000, 0x00050000
 _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _MODE_FILTER = 22, 38, 2
 
 # AUDIT_ARCH of linux/audit.h, by what ``uname -m`` says.

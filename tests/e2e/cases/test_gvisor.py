@@ -1,5 +1,7 @@
 """What users meet on gVisor."""
 
+import stat
+
 import pytest
 
 from e2e.cases.waiting import wait_for
@@ -21,6 +23,23 @@ for writer in range(4):
     children.append(pid)
 assert all(os.waitpid(pid, 0)[1] == 0 for pid in children)
 print(db.execute('select count(*) from t').fetchone()[0], db.execute('pragma integrity_check').fetchone()[0])
+"""
+
+BITS = """
+import os, stat
+def tried(call, *words):
+    try: call(*words)
+    except OSError: pass
+for name, mode in (('u', 0o4755), ('g', 0o2755), ('usual', 0o751)):
+    with open(name, 'w') as file:
+        tried(os.fchmod, file.fileno(), mode)
+    tried(os.chmod, name, mode)
+tried(os.open, 'opened', os.O_CREAT | os.O_WRONLY, 0o4755)
+tried(os.mkdir, 'dir', 0o6755)
+tried(os.mknod, 'node', stat.S_IFREG | 0o4755)
+tried(os.mknod, 'disk', stat.S_IFBLK | 0o600, os.makedev(7, 0))
+tried(os.mknod, 'null', stat.S_IFCHR | 0o600, os.makedev(1, 3))
+tried(os.mkfifo, 'fifo')
 """
 
 LOCKS = """
@@ -88,3 +107,16 @@ def test_tb115_watch_events_for_writes_of_the_api(sbx):
 )
 def test_tb115_everyday_tools(sbx, script, output):
     assert sbx.commands.run(script, timeout=120).stdout == output
+
+
+def test_a_guest_leaves_nothing_in_a_mount_that_has_its_owners_rights(make, tmp_path):
+    sandbox = make(backend="gvisor", user="root", mounts=[f"{tmp_path}:/mnt"])
+    sandbox.files.write("/root/script.py", BITS)
+    sandbox.commands.run("cd /mnt && python3 /root/script.py; cp -p $(command -v su) .")
+    sandbox.kill()
+    left = {path.name: path.lstat().st_mode for path in tmp_path.iterdir()}
+    assert stat.S_IMODE(left["usual"]) == 0o751
+    assert {"u", "g", "su", "dir"} <= left.keys()
+    assert [name for name, mode in left.items() if mode & (stat.S_ISUID | stat.S_ISGID)] == []
+    kinds = {name for name, mode in left.items() if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))}
+    assert kinds == set()

@@ -21,6 +21,7 @@ from tupper.backends.gvisor.bundle import Layout
 from tupper.backends.gvisor.options import Platform
 from tupper.core import kernel
 from tupper.core.process import minimal_env, run_sync
+from tupper.core.restraint import restrain
 
 # Not NOEXEC: gVisor maps the guest's programs from the file that holds its writes, so with it every
 # program and library that the guest itself writes would die of SIGSEGV.
@@ -44,6 +45,8 @@ class Launch:
         platform: that runsc uses.
         read_only: directories of the host that the guest may only read, with the place where the
             guest's kernel finds them.
+        is_restrained: the guest may write to others, but leave no program there that takes its
+            owner's or group's rights.
     """
 
     argv: Sequence[str]
@@ -53,6 +56,7 @@ class Launch:
     timeout_s: float
     platform: Platform
     read_only: Sequence[tuple[Path, Path]] = ()
+    is_restrained: bool = False
 
 
 def launch(what: Launch, disk: Callable[[], Path] | None) -> None:
@@ -69,6 +73,7 @@ def launch(what: Launch, disk: Callable[[], Path] | None) -> None:
         ProgramFailed: runsc refused.
         DeadlineExceeded: it did not say anything in time.
         OSError: a mount failed.
+        Unsupported: a directory to write to, on a processor whose system calls are not known.
     """
     kernel.unshare(kernel.CLONE_NEWNS)
     kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
@@ -138,6 +143,8 @@ def hide_network_sysctls() -> None:
 def _run(what: Launch) -> None:
     if what.platform is not Platform.KVM:
         skip_registration()
+    if what.is_restrained:
+        restrain("gvisor", has_groups=True)
     # Appending, because runsc writes at its own offset and the guest can write here too.
     with what.layout.output.open("ab") as output:
         run_sync(what.argv, timeout_s=what.timeout_s, env=minimal_env(), output=output)

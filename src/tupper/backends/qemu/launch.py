@@ -30,7 +30,6 @@ from tupper.backends.qemu.layout import (
     Layout,
 )
 from tupper.backends.qemu.options import Accel
-from tupper.backends.qemu.restraint import restrain
 from tupper.core import kernel
 from tupper.core.backend import Attachment, Mount
 from tupper.core.cgroup import Cgroup
@@ -38,6 +37,7 @@ from tupper.core.errors import MachineFailed
 from tupper.core.liveness import start_ticks
 from tupper.core.paths import make_private
 from tupper.core.process import minimal_env, run_sync
+from tupper.core.restraint import restrain
 from tupper.core.userns import AS_ROOT
 
 MARK = "TUPPER_MACHINE"
@@ -169,7 +169,7 @@ def launch(what: Launch) -> Running:
             else:
                 argv = [*shared.prefix, *argv]
                 if uid is not None:
-                    restrain()
+                    restrain("qemu", has_groups=False)
             pid = spawn(
                 [*_entering(what), *argv],
                 host_name=what.host_name,

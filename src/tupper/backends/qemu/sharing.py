@@ -126,7 +126,7 @@ def main() -> None:
     have; ``base``, a directory; ``has_groups``, whether the user's groups are kept; ``mounts``, a
     list of a path and whether it is read-only.
     """
-    from tupper.backends.qemu.restraint import restrain  # noqa: PLC0415 - of the child alone
+    from tupper.core.restraint import restrain  # noqa: PLC0415 - of the child alone
 
     job, argv = json.loads(sys.argv[1]), sys.argv[2:]
     mounts = [Mount(Path(path), "/", read_only=read_only) for path, read_only in job["mounts"]]
@@ -138,7 +138,7 @@ def main() -> None:
         sys.exit(f"the mounts cannot be made: {error.strerror}")
     for name in same_code():
         del os.environ[name]
-    restrain(has_groups=job["has_groups"])
+    restrain("qemu", has_groups=job["has_groups"])
     become(argv)
 
 

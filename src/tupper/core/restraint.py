@@ -1,17 +1,17 @@
-"""What QEMU may not make on the host, whoever has taken it over, where it serves directories.
+"""What a machine's process may not make on the host, whoever has taken it over. Linux only.
 
-A guest's root is a root for the directories that it is shown, so it could leave programs there
-that run as root for any user of the host. A filter on QEMU's system calls refuses modes with the
-set-user-ID bit, in every call that takes a mode; the kernel itself drops the set-group-ID bit of a
-program, as QEMU is in no group that owns anything there and has not the capability. An ordinary
-user's QEMU that needs a group for ``/dev/kvm`` is in all of the user's: it is refused that bit too,
-for directories as well. Nor are there new devices
-(QEMU has no capability for them either) or pipes, at which a program of the host would wait. Calls
-that would lead past the filter, because the kernel reads their arguments from memory, are not there
-for QEMU; it has others for the same purpose.
+A guest's root is a root for the directories of the host that it may write to, so it could leave
+programs there that run as root for any user of the host. A filter on the system calls of the
+process that serves them (QEMU, gVisor's kernel and gofer) refuses modes with the set-user-ID bit,
+and where it is asked to with the set-group-ID bit, in every call that takes a mode; but for
+mkdir(2), where the kernel takes no notice of them. Nor are there new devices or pipes, at which a
+program of the host would wait. Calls that would lead past the filter, because the kernel reads
+their arguments from memory, are not there; those who are restrained have others for the same
+purpose. The calls of gVisor's guests are not concerned: those never reach the host.
 
-Source: chmod(2), open(2), mkdir(2), mknod(2), openat2(2), io_uring(7); numbers of calls:
-asm/unistd_64.h of x86-64, asm-generic/unistd.h.
+Source: chmod(2), open(2), mknod(2), openat2(2), io_uring(7); Linux, fs/namei.c, vfs_mkdir; numbers
+of calls: asm/unistd_64.h of x86-64, asm-generic/unistd.h. seccomp(2): where two filters differ,
+SIGSYS, by which systrap hears of a guest's call, goes before an error.
 """
 
 from __future__ import annotations
@@ -53,25 +53,27 @@ class Calls:
 CALLS = {
     "x86_64": Calls(
         architecture=seccomp.PROCESSORS["x86_64"],
-        # chmod, fchmod, fchmodat, fchmodat2, creat, mkdir, mkdirat
-        modes=((90, 1), (91, 1), (268, 2), (452, 2), (85, 1), (83, 1), (258, 2)),
+        # chmod, fchmod, fchmodat, fchmodat2, creat
+        modes=((90, 1), (91, 1), (268, 2), (452, 2), (85, 1)),
         opens=((2, 2), (257, 3)),
         nodes=((133, 1), (259, 2)),
     ),
     "aarch64": Calls(
         architecture=seccomp.PROCESSORS["aarch64"],
-        modes=((52, 1), (53, 2), (452, 2), (34, 2)),
+        modes=((52, 1), (53, 2), (452, 2)),
         opens=((56, 3),),
         nodes=((33, 2),),
     ),
 }
 
 
-def restrain(*, has_groups: bool = False) -> None:
+def restrain(backend: str, *, has_groups: bool) -> None:
     """Put the filter on the calling thread and all that it starts.
 
     Args:
-        has_groups: whether QEMU is in groups that may own files there.
+        backend: who asks.
+        has_groups: whether the process can make files of a group that it is in or may choose, and
+            keep their set-group-ID bit.
 
     Raises:
         Unsupported: it is not known for this processor.
@@ -79,7 +81,7 @@ def restrain(*, has_groups: bool = False) -> None:
     """
     machine = os.uname().machine
     if machine not in CALLS:
-        raise Unsupported("qemu", "mounts", f"there is no filter for the processor {machine}")
+        raise Unsupported(backend, "mounts", f"there is no filter for the processor {machine}")
     bits = stat.S_ISUID | (stat.S_ISGID if has_groups else 0)
     seccomp.install(render_filter(CALLS[machine], bits), no_new_privileges=os.geteuid() != 0)
 
@@ -89,7 +91,7 @@ def render_filter(calls: Calls, bits: int = stat.S_ISUID) -> bytes:
     steps = [
         (seccomp.LOAD, 0, 0, seccomp.ARCHITECTURE),
         (seccomp.JUMP_IF_EQUAL, 1, 0, calls.architecture),
-        (seccomp.RETURN, 0, 0, seccomp.KILL),
+        _refuse(errno.ENOSYS),
         (seccomp.LOAD, 0, 0, seccomp.NUMBER),
         (seccomp.JUMP_IF_GREATER_OR_EQUAL, 0, 1, _OTHER_CALLS),
         _refuse(errno.ENOSYS),
