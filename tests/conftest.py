@@ -17,8 +17,12 @@ from pathlib import Path
 
 import pytest
 
+import ahead as work_ahead
+from ahead import ahead
 from prepared import prepare_home
 from traces import host_traces, settle
+
+__all__ = ["ahead"]
 
 TESTS = Path(__file__).parent
 _WITH_GVISOR = ("contract", "e2e")
@@ -48,6 +52,7 @@ _OURS = frozenset({"TUPPER_HOME", "TUPPER_TEST_HOME", "TUPPER_CACHE"})
 
 
 def pytest_unconfigure(config):
+    work_ahead.end(config)
     if _TMP in config.stash:
         shutil.rmtree(config.stash[_TMP], ignore_errors=True)
     home = config.stash.get(_HOME, None)
@@ -71,6 +76,7 @@ def pytest_collection_modifyitems(items):
         path = item.path.as_posix()
         if area(item) in _WITH_GVISOR or "integration/gvisor" in path or "integration/qemu" in path:
             item.add_marker(pytest.mark.gvisor)
+    work_ahead.choose(items)
 
 
 def pytest_runtest_setup(item):
@@ -84,12 +90,15 @@ def pytest_runtest_setup(item):
 
 def pytest_collection_finish(session):
     """Prepare this host before the first test and outside of any test's time limit."""
-    config = session.config
-    config.stash[_WHY_NOT] = ""
-    if config.option.collectonly or not any(
-        item.get_closest_marker("gvisor") for item in session.items
-    ):
+    session.config.stash[_WHY_NOT] = ""
+    if session.config.option.collectonly:
         return
+    if any(item.get_closest_marker("gvisor") for item in session.items):
+        _prepare(session.config)
+    work_ahead.begin(session)
+
+
+def _prepare(config):
     capture = config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
         config.stash[_WHY_NOT] = prepare_home(

@@ -2,15 +2,13 @@
 
 import pytest
 
-from repo.tool import load_tool
-
-check = load_tool("check")
+from repo.steps import check
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.ahead("repo.steps:run")
+@pytest.mark.timeout(3600)  # each has its own limit, and waits for the others
 @pytest.mark.parametrize("name", list(check.STEPS))
-def test_step_of_make_check_passes(name):
-    outcome = check.run_step(name)
-    if outcome.skipped:
-        pytest.skip(outcome.skipped)
-    assert outcome.passed, outcome.output
+def test_step_of_make_check_passes(name, ahead):
+    if ahead["skipped"]:
+        pytest.skip(ahead["skipped"])
+    assert ahead["passed"], ahead["output"]

@@ -5,6 +5,11 @@ A machine gets one group of its own in the hierarchy of version 2, or one in eac
 millisecond where the runtimes need thirty. The group is also the surest answer to "which processes
 belong to this machine": it needs no pid that could have been used again.
 
+With version 1 it lies at the top, where it weighs as much as one process of the host or one of its
+sessions. Each group in between would cost a guest's fork a sixth of its time
+(docs/design/performance.md), and make all sandboxes weigh as much as one process together. With
+version 2 everything else is in groups of its own too, so there is one for all of ours.
+
 Source: kernel documentation, admin-guide/cgroup-v2.rst and cgroup-v1/{memory,cpuacct}.rst.
 """
 
@@ -24,9 +29,6 @@ from tupper.core.liveness import kill_all
 _PERIOD_US = 100_000
 _PARENT = "tupper"
 _POLL_S = 0.002
-# What a process of the host, or one of its sessions, weighs when processors are short, and the most
-# that a group may. Source: kernel documentation, scheduler/sched-design-CFS.rst; sched/core.c.
-_SHARES, _MOST_SHARES = 1024, 262144
 _EMPTIES_S = 5.0
 # $1 is how many files follow; our pid goes into each, and what is left is the program. All that it
 # starts is the kernel's first choice when the group is out of memory; the program itself may be set
@@ -121,7 +123,19 @@ class Cgroup:
     def named(cls, hierarchy: Hierarchy, name: str) -> Cgroup:
         """The group of this name, which may not exist."""
         roots = [hierarchy.roots["memory"], *hierarchy.roots.values()]
-        return cls(hierarchy.version, tuple(dict.fromkeys(r / _PARENT / name for r in roots)))
+        places = (_place(hierarchy.version, root, name) for root in roots)
+        return cls(hierarchy.version, tuple(dict.fromkeys(places)))
+
+    @classmethod
+    def find(cls, hierarchy: Hierarchy, start: str) -> dict[str, Cgroup]:
+        """The groups whose names start like this, by name."""
+        found = [
+            path.name
+            for root in dict.fromkeys(hierarchy.roots.values())
+            for pattern in (f"{start}*", f"{_PARENT}/{start}*")
+            for path in root.glob(pattern)
+        ]
+        return {name: cls.named(hierarchy, name) for name in found}
 
     @classmethod
     def create(cls, hierarchy: Hierarchy, name: str, limits: Limits) -> Cgroup:
@@ -133,23 +147,22 @@ class Cgroup:
         group = cls.named(hierarchy, name)
         try:
             for path in group.paths:
-                path.parent.mkdir(exist_ok=True)
                 if hierarchy.version == 2:  # children get a controller only if parents pass it on
+                    path.parent.mkdir(exist_ok=True)
                     _delegate((path.parent.parent, path.parent))
                 path.mkdir(exist_ok=True)
             group.limit(limits)
-            _weigh(group)
         except BaseException:
             group.remove()
             raise
         return group
 
     def limit(self, limits: Limits) -> None:
-        """Set the limits."""
+        """Set the limits; one that the whole host keeps anyway is left out, as it costs time."""
         memory, cpu = self.paths[0], self._with("cpu.max", "cpu.cfs_quota_us")
         if limits.memory_bytes is not None:
             _limit_memory(memory, self.version, limits.memory_bytes)
-        if limits.cpus is not None and cpu is not None:
+        if limits.cpus is not None and limits.cpus < (os.cpu_count() or 1) and cpu is not None:
             quota = max(1000, round(limits.cpus * _PERIOD_US))
             if self.version == 2:
                 (cpu / "cpu.max").write_text(f"{quota} {_PERIOD_US}")
@@ -178,7 +191,7 @@ class Cgroup:
         finally:
             for path in self.paths:
                 with contextlib.suppress(OSError):
-                    (path.parents[1] / "tasks").write_text("0")
+                    (_top(path) / "tasks").write_text("0")
 
     def joining(self, argv: Sequence[str], *, inside: bool = False) -> list[str]:
         """A command line that enters the group and then becomes ``argv``.
@@ -227,7 +240,6 @@ class Cgroup:
                     errors.append(error)
                     break
                 time.sleep(_POLL_S)
-        _weigh(self)
         return errors
 
     def oom_kills(self) -> int:
@@ -248,22 +260,14 @@ class Cgroup:
         return _keyed_number(self.paths[0], ("cpu.stat",), "usage_usec") / 1e6
 
 
-def _weigh(group: Cgroup) -> None:
-    """Let all groups beside this one together weigh as much as so many processes of the host.
+def _place(version: int, root: Path, name: str) -> Path:
+    below = root / _PARENT / name
+    # With version 1 only those that an earlier tupper made, which went on below its parent.
+    return below if version == 2 or below.is_dir() else root / name
 
-    Else, on a busy host, all sandboxes would share what one process gets: version 1 weighs their
-    parent against each process beside it. With version 2 the processes are in groups of their own
-    (slices), so there it stays as it is.
-    """
-    if group.version != 1:
-        return
-    for parent in dict.fromkeys(path.parent for path in group.paths):
-        if not (parent / "cpu.shares").exists():
-            continue
-        with contextlib.suppress(OSError):  # the next one that comes or goes weighs again
-            groups = sum(entry.is_dir() for entry in os.scandir(parent))
-            shares = min(max(1, groups) * _SHARES, _MOST_SHARES)
-            (parent / "cpu.shares").write_text(str(shares))
+
+def _top(path: Path) -> Path:
+    return path.parents[1] if path.parent.name == _PARENT else path.parent
 
 
 def _remove_directory(path: Path) -> OSError | None:

@@ -159,13 +159,8 @@ async def _sweep_groups(context: Context, keep: set[str]) -> None:
     if hierarchy is None:
         return
     names = {context.host_name(sandbox_id) for sandbox_id in keep}
-    found: dict[str, list[Path]] = {}
-    for root in dict.fromkeys(hierarchy.roots.values()):
-        for path in root.glob(f"tupper/{context.host_name('i')}*"):
-            found.setdefault(path.name, []).append(path)
-    for name, paths in found.items():
+    for name, group in Cgroup.find(hierarchy, context.host_name("i")).items():
         if name not in names:
-            group = Cgroup(hierarchy.version, tuple(paths))
             await group.kill(timeout_s=_ANSWER_S)
             group.remove()
             event("sweep.cgroup", name=name)

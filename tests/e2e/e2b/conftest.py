@@ -24,9 +24,11 @@ _NO_PROXY = {"NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost
 def runs(request, served):
     """Way → a future of its outcomes: of all ways that tests ask for, two at a time."""
     tests = [item for item in request.session.items if item.path.parent == HERE]
-    ways = dict.fromkeys(test.callspec.params["way"] for test in tests)
+    asked = {}
+    for test in tests:
+        asked.setdefault(test.callspec.params["way"], set()).add(test.callspec.params["row"])
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        yield {way: pool.submit(_run, served, way) for way in ways}
+        yield {way: pool.submit(_run, served, way, rows) for way, rows in asked.items()}
         pool.shutdown(cancel_futures=True)
 
 
@@ -44,9 +46,9 @@ def outcome(runs):
     return find
 
 
-def _run(served, way):
+def _run(served, way, rows):
     try:
-        command, environment = _command(served, way)
+        command, environment = _command(served, way, sorted(rows))
     except CannotMake as reason:
         return f"no published SDK: {reason}", ""
     done = subprocess.run(
@@ -63,11 +65,11 @@ def _run(served, way):
     return {line["row"]: line for line in lines if "row" in line}, done.stderr[-2000:]
 
 
-def _command(served, way):
+def _command(served, way, rows):
     sdk, _, half = way.partition("-")
     driver = str(HERE / "driver.py")
     if sdk == "native":
-        return [sys.executable, driver, "tupper", half], dict(os.environ)
+        return [sys.executable, driver, "tupper", half, *rows], dict(os.environ)
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("TUPPER_")
     }
@@ -81,4 +83,4 @@ def _command(served, way):
         node, modules = javascript_with(JAVASCRIPT)
         return [node, str(HERE / "smoke.mjs")], {**environment, "ROWS_MODULES": modules}
     python = python_with({"new": NEW, "old": OLD}[sdk])
-    return [python, driver, "e2b", half], environment
+    return [python, driver, "e2b", half, *rows], environment

@@ -12,9 +12,10 @@ import rows_ports
 import rows_secrets
 import rows_templates
 import rows_volumes
-from rows_common import ROWS, NotHere
+from rows_common import DEAR, ROWS, NotHere
 
 __all__ = [
+    "DEAR",
     "ROWS",
     "NotHere",
     "rows_code",

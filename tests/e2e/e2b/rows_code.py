@@ -2,7 +2,7 @@
 
 import base64
 
-from rows_common import NotHere, row
+from rows_common import NotHere, dear, row
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -108,6 +108,7 @@ def row_code_javascript(w):
     w.raises("SandboxException", lambda: sbx.run_code("x", language="cobol"), "cobol")
 
 
+@dear
 @row
 def row_code_contexts(w):
     sbx = _sandbox(w)

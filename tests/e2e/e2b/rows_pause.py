@@ -3,7 +3,7 @@
 import os
 import threading
 
-from rows_common import NotHere, http, new_name, row
+from rows_common import NotHere, dear, http, new_name, row
 
 BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
 
@@ -21,6 +21,7 @@ def all_of(paginator):
     return found
 
 
+@dear
 @row
 def row_pause_keeps_processes_and_files(w):
     made = w.create(envs={"LEVEL": "paused"}, metadata={"pause": "me"})
@@ -44,6 +45,7 @@ def row_pause_keeps_processes_and_files(w):
     assert made.commands.kill(handle.pid) is True
 
 
+@dear
 @row
 def row_pause_by_id_and_connect_by_id(w):
     made = w.create()
@@ -99,6 +101,7 @@ def row_pause_when_the_time_is_over(w):
     assert made.files.read("kept.txt") == "x"
 
 
+@dear
 @row
 def row_snapshot_starts_others(w):
     has(w, "create_snapshot")
@@ -164,6 +167,7 @@ def row_fork_diverges(w):
     w.raises("NotFoundException", lambda: w.Sandbox.fork("i" + "0" * 20))
 
 
+@dear
 @row
 def row_snapshot_breaks_no_stream(w):
     has(w, "create_snapshot")
@@ -186,6 +190,7 @@ def row_snapshot_breaks_no_stream(w):
         assert w.Sandbox.delete_snapshot(one.snapshot_id) is True
 
 
+@dear
 @row
 def row_pause_ends_when_somebody_comes(w):
     made = w.create(lifecycle={"on_timeout": "pause", "auto_resume": True}, timeout=250)
@@ -208,6 +213,7 @@ def row_pause_ends_when_somebody_comes(w):
     assert 0 < (info.end_at - info.started_at).total_seconds() <= 251
 
 
+@dear
 @row
 def row_pause_with_files_only(w):
     made = w.create(envs={"LEVEL": "cold"})
@@ -229,6 +235,7 @@ def row_pause_with_files_only(w):
     assert made.files.read("/tmp/count") == count
 
 
+@dear
 @row
 def row_snapshot_with_files_only(w):
     if w.package == "e2b" and w.version < (2, 55):

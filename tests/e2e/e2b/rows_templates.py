@@ -5,7 +5,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from rows_common import NotHere, new_name, row
+from rows_common import NotHere, dear, new_name, row
 
 
 def _builder(w, **options):
@@ -26,6 +26,7 @@ def _context():
     return place
 
 
+@dear
 @row
 def row_templates_build_and_start(w):
     name, lines = new_name(), []
@@ -90,6 +91,7 @@ def _tags(w, name):
     w.raises("SandboxException", lambda: w.create(f"{name}:production"), "production")
 
 
+@dear
 @row
 def row_templates_in_background_and_failed(w):
     template = _builder(w).from_template("minimal").run_cmd("true")

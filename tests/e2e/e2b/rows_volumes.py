@@ -2,7 +2,7 @@
 
 import io
 
-from rows_common import new_name, row
+from rows_common import dear, new_name, row
 
 
 def volume_class(w):
@@ -57,6 +57,7 @@ def row_volumes_content(w):
     Volume.destroy(volume.volume_id)
 
 
+@dear
 @row
 def row_volumes_in_sandboxes(w):
     Volume = volume_class(w)

@@ -42,8 +42,7 @@ def others(host, kept):
     places = [host.paths.data / "sandboxes", host.paths.data / "network", host.paths.runtime / "s"]
     found = [p for place in places for p in place.iterdir()]
     found += [p for p in Path("/run/netns").iterdir() if engine in p.name]
-    found += Path("/sys/fs/cgroup").glob(f"*/tupper/tupper-{engine}-*")
-    found += Path("/sys/fs/cgroup").glob(f"tupper/tupper-{engine}-*")
+    found += Path("/sys/fs/cgroup").glob(f"*/tupper-{engine}-*")
     left = [str(p) for p in found if not any(name in p.name for name in kept)]
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
     lines += [read(p) for p in Path("/sys/block").glob("loop*/loop/backing_file")]

@@ -39,8 +39,7 @@ def on_the_host(host, sandbox_id):
     """Everything that a running sandbox has on the host, but for its own directory."""
     found = [p for p in Path("/proc").glob("[0-9]*/cmdline") if sandbox_id in read(p)]
     found += [p for p in Path("/run/netns").glob("*") if sandbox_id in p.name]
-    found += Path("/sys/fs/cgroup").glob(f"*/tupper/*{sandbox_id}")
-    found += Path("/sys/fs/cgroup").glob(f"tupper/*{sandbox_id}")
+    found += Path("/sys/fs/cgroup").glob(f"*/*{sandbox_id}")
     backing = Path("/sys/block").glob("loop*/loop/backing_file")
     found += [p for p in backing if sandbox_id in read(p)]
     found += [line for line in read(Path("/proc/self/mounts")).splitlines() if sandbox_id in line]

@@ -17,8 +17,8 @@ def test_version_1_is_found():
     assert found.roots["memory"] == Path("/sys/fs/cgroup/memory")
     group = Cgroup.named(found, "x")
     assert group.paths == (
-        Path("/sys/fs/cgroup/memory/tupper/x"),
-        Path("/sys/fs/cgroup/cpu,cpuacct/tupper/x"),
+        Path("/sys/fs/cgroup/memory/x"),
+        Path("/sys/fs/cgroup/cpu,cpuacct/x"),
     )
 
 
@@ -48,15 +48,23 @@ def unified(tmp_path):
 
 
 def test_limits_and_numbers_of_version_2(unified, tmp_path):
-    group = Cgroup.create(unified, "x", Limits(memory_bytes=1 << 20, cpus=1.5))
+    group = Cgroup.create(unified, "x", Limits(memory_bytes=1 << 20, cpus=0.5))
     directory = tmp_path / "tupper" / "x"
     assert (directory / "memory.max").read_text() == "1048576"
     assert (directory / "memory.swap.max").read_text() == "0"
-    assert (directory / "cpu.max").read_text() == "150000 100000"
+    assert (directory / "cpu.max").read_text() == "50000 100000"
     assert (tmp_path / "cgroup.subtree_control").read_text() == "+cpu"
     assert group.oom_kills() == 2
     assert group.memory_bytes() == 4096
     assert group.cpu_s() == 2.5
+
+
+def test_a_limit_that_every_processor_keeps_is_left_out(unified, tmp_path, monkeypatch):
+    monkeypatch.setattr(cgroup.os, "cpu_count", lambda: 2)
+    Cgroup.create(unified, "x", Limits(cpus=2.0))
+    assert (tmp_path / "tupper" / "x" / "cpu.max").read_text() == "max"
+    Cgroup.create(unified, "x", Limits(cpus=1.9))
+    assert (tmp_path / "tupper" / "x" / "cpu.max").read_text() == "190000 100000"
 
 
 def test_numbers_of_version_1(tmp_path):
@@ -67,18 +75,26 @@ def test_numbers_of_version_1(tmp_path):
     assert group.cpu_s() == 1.5
 
 
-def test_groups_of_version_1_weigh_together_as_much_as_so_many_processes(tmp_path):
-    parent = tmp_path / "tupper"
-    parent.mkdir()
-    shares = parent / "cpu.shares"
-    shares.write_text("1024")
-    hierarchy = Hierarchy(1, {"memory": tmp_path, "cpu": tmp_path})
-    groups = [Cgroup.create(hierarchy, name, Limits()) for name in ("a", "b", "c")]
-    assert shares.read_text() == "3072"
-    assert groups[0].remove() == []
-    assert shares.read_text() == "2048"
-    assert [group.remove() for group in groups[1:]] == [[], []]
-    assert shares.read_text() == "1024"
+def test_a_group_of_version_1_is_at_the_top_or_where_an_earlier_version_made_it(tmp_path):
+    roots = {name: tmp_path / name for name in ("memory", "cpu")}
+    for root in roots.values():
+        (root / "tupper" / "t-old").mkdir(parents=True)
+    hierarchy = Hierarchy(1, roots)
+    new = Cgroup.create(hierarchy, "t-new", Limits())
+    assert new.paths == tuple(root / "t-new" for root in roots.values())
+    old = Cgroup.named(hierarchy, "t-old")
+    assert old.paths == tuple(root / "tupper" / "t-old" for root in roots.values())
+    assert Cgroup.find(hierarchy, "t-") == {"t-new": new, "t-old": old}
+    assert [group.remove() for group in (new, old)] == [[], []]
+    assert Cgroup.find(hierarchy, "t-") == {}
+
+
+def test_groups_of_version_2_are_below_one(tmp_path):
+    hierarchy = Hierarchy(2, {"memory": tmp_path, "cpu": tmp_path})
+    (tmp_path / "t-other").mkdir()
+    group = Cgroup.create(hierarchy, "t-x", Limits())
+    assert group.paths == (tmp_path / "tupper" / "t-x",)
+    assert Cgroup.find(hierarchy, "t-")["t-x"] == group
 
 
 def test_a_group_that_is_gone_has_nothing(tmp_path):
@@ -134,7 +150,7 @@ def test_joining_enters_all_and_becomes_the_program(tmp_path):
 
 
 def test_a_thread_enters_a_group_of_version_1_and_what_it_starts_is_inside(tmp_path):
-    paths = tuple(tmp_path / name / "tupper" / "x" for name in ("memory", "cpu"))
+    paths = (tmp_path / "memory" / "x", tmp_path / "cpu" / "tupper" / "x")
     for path in paths:
         path.mkdir(parents=True)
     group = Cgroup(1, paths)
