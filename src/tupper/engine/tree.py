@@ -522,18 +522,15 @@ def outside(uid: int) -> int:
 
 
 def read_chunks(fd: int, size: int) -> Generator[bytes]:
-    """A file's bytes, as many as it had when it was opened; closes it.
+    """A file's bytes, as many as it had when it was opened.
 
     Raises:
         Unavailable: it became shorter meanwhile.
     """
-    try:
-        left = size
-        while left:
-            chunk = os.read(fd, min(left, _CHUNK))
-            if not chunk:
-                raise Unavailable("the file became shorter while it was read")
-            left -= len(chunk)
-            yield chunk
-    finally:
-        os.close(fd)
+    left = size
+    while left:
+        chunk = os.read(fd, min(left, _CHUNK))
+        if not chunk:
+            raise Unavailable("the file became shorter while it was read")
+        left -= len(chunk)
+        yield chunk

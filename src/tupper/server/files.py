@@ -5,17 +5,16 @@ Bytes are passed on as they come; nothing is kept beyond one chunk. Source: ``do
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack
 from urllib.parse import urlencode
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 
 from tupper.core.errors import GuestMisbehaved, InvalidArgument
 from tupper.protocol.connect import as_list, as_object, parse_json
-from tupper.server.http import answer, engine_of, guarded, param, plain_failure
+from tupper.server.http import Owning, answer, engine_of, guarded, param, plain_failure
 from tupper.server.inside import Ask, Told, asking, find_awake
 
 _TEXT_MAX = 64 * 1024
@@ -68,13 +67,7 @@ async def _read(request: Request) -> Response:
         # What a guest calls HTML shall not run as a page of ours.
         headers |= {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox"}
         rest = stack.pop_all()
-    return StreamingResponse(_owning(rest, told.body), 200, headers)
-
-
-async def _owning(stack: AsyncExitStack, body: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
-    async with stack:
-        async for chunk in body:
-            yield chunk
+    return Owning(told.body, rest, headers)
 
 
 async def _write(request: Request) -> Response:

@@ -7,11 +7,13 @@ import contextlib
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack
 from typing import TypeVar
 from urllib.parse import unquote
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from tupper.core.errors import InvalidArgument, TupperError, Unauthenticated
 from tupper.core.log import problem
@@ -183,6 +185,32 @@ async def while_connected(request: Request, work: Coroutine[object, object, _T])
 async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+class Owning(StreamingResponse):
+    """A stream, and what it is read from, which is closed however it ends.
+
+    A client that leaves early ends a stream whose generator was not even begun; its own ``finally``
+    never runs then.
+
+    Args:
+        owned: closed after the last byte, or in its place.
+    """
+
+    def __init__(
+        self,
+        body: AsyncIterator[bytes],
+        owned: AsyncExitStack,
+        headers: Mapping[str, str],
+        media_type: str | None = None,
+    ) -> None:
+        super().__init__(body, 200, headers, media_type)
+        self._owned = owned
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it, and close what it owns."""
+        async with self._owned:
+            await super().__call__(scope, receive, send)
 
 
 Emit = Callable[[Mapping[str, object]], None]

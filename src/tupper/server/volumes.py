@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 
 from tupper.core.errors import AlreadyExists, InvalidArgument, TupperError, Unauthenticated
+from tupper.core.kernel import in_thread
 from tupper.core.log import problem
 from tupper.core.volume import VolumeRecord
 from tupper.engine.tree import Entry, Owner, Tree, read_chunks
@@ -23,6 +25,7 @@ from tupper.protocol.e2b import render_time, status_of
 from tupper.server.auth import bearer_tokens
 from tupper.server.http import (
     Handler,
+    Owning,
     answer,
     caller_of,
     engine_of,
@@ -200,18 +203,22 @@ async def _make(request: Request, tree: Tree) -> Response:
 
 
 async def _read(request: Request, tree: Tree) -> Response:
-    fd, size = await asyncio.to_thread(tree.open_file, _path(request))
-    headers = {"Content-Length": str(size), "X-Content-Type-Options": "nosniff"}
-    return StreamingResponse(_chunks(fd, size), 200, headers, media_type="application/octet-stream")
+    path = _path(request)
+    async with contextlib.AsyncExitStack() as stack:
+        fd, size = await in_thread(
+            lambda: tree.open_file(path), name="volume", drop=lambda opened: os.close(opened[0])
+        )
+        stack.callback(os.close, fd)
+        headers = {"Content-Length": str(size), "X-Content-Type-Options": "nosniff"}
+        rest = stack.pop_all()
+    return Owning(_chunks(fd, size), rest, headers, "application/octet-stream")
 
 
 async def _chunks(fd: int, size: int) -> AsyncIterator[bytes]:
     chunks = read_chunks(fd, size)
-    try:
-        while chunk := await asyncio.to_thread(next, chunks, b""):
-            yield chunk
-    finally:
-        chunks.close()
+    # A thread that is waited for: who closes the descriptor next may not close it under a read.
+    while chunk := await in_thread(lambda: next(chunks, b""), name="volume"):
+        yield chunk
 
 
 async def _write(request: Request, tree: Tree) -> Response:

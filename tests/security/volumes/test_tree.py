@@ -25,7 +25,11 @@ def tree(tmp_path):
 
 
 def read(tree, path):
-    return b"".join(read_chunks(*tree.open_file(path)))
+    fd, size = tree.open_file(path)
+    try:
+        return b"".join(read_chunks(fd, size))
+    finally:
+        os.close(fd)
 
 
 def write(tree, path, data=b"x", owner=AS_IT_COMES, *, force=False):

@@ -1,10 +1,12 @@
 """Volumes and their content over HTTP; sandboxes that have them are doubles."""
 
+import asyncio
+import contextlib
 import os
 
 import pytest
 
-from unit.server.serving import create, new_key, remote_client
+from unit.server.serving import connect, create, new_key, remote_client
 
 
 async def make(client, name="data"):
@@ -167,3 +169,41 @@ async def test_volumes_survive_a_process_that_is_cut_off_anywhere(world, remote,
     await volumes.load()
     assert {p.name for p in directory.iterdir()} == {kept["volumeID"], cut["volumeID"], "foreign"}
     assert (await ask("GET", "file", params={"path": "f"})).content == b"1"
+
+
+def open_in(place):
+    """How many descriptors this process has on what is below it."""
+    found = []
+    for entry in os.scandir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(entry.path).startswith(f"{place}/"))
+    return sum(found)
+
+
+async def until(holds):
+    async with asyncio.timeout(20):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("reads", [0, 1, 100_000])
+async def test_a_client_that_leaves_in_a_download_leaves_no_open_file(world, remote, nobody, reads):
+    volume = await make(remote)
+    ask = content(nobody, volume)
+    await ask("PUT", "file", params={"path": "large"}, content=bytes(32 << 20))
+    place = world.paths.data / "volumes"
+    for _ in range(10):
+        reader, writer = await connect(world)
+        line = f"GET /volumecontent/{volume['volumeID']}/file?path=large HTTP/1.1"
+        writer.write(
+            f"{line}\r\nHost: x\r\nAuthorization: Bearer {volume['token']}\r\n\r\n".encode()
+        )
+        if reads:
+            assert (await reader.readexactly(reads)).startswith(b"H")
+            assert open_in(place) == 1
+        writer.transport.abort()
+        if reads:
+            await until(lambda: open_in(place) == 0)
+    # Those that have left at once may not have been looked at yet; this one comes after them.
+    assert len((await ask("GET", "file", params={"path": "large"})).content) == 32 << 20
+    await until(lambda: open_in(place) == 0)
