@@ -102,6 +102,7 @@ func makeRoot(events *events) error {
 	if err := mountRoot(events); err != nil {
 		return err
 	}
+	rehearsed := rehearse(lower)
 	if err := layRoot(events); err != nil {
 		return err
 	}
@@ -118,7 +119,8 @@ func makeRoot(events *events) error {
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return fmt.Errorf("set the limit of open files: %w", err)
 	}
-	rehearse()
+	glanceAtFiles()
+	rehearsed()
 	return nil
 }
 

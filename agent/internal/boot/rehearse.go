@@ -15,12 +15,26 @@ const rehearsal = 5 * time.Second
 
 // rehearse lets the image's shell run once and do nothing, so that what a first
 // command needs is in memory already when a machine is saved for others: reading
-// it from the packed image takes an emulated processor longest. The shell runs
-// none of the image's own scripts, for these may do anything, and once for all;
-// they are only read.
+// it from the packed image takes an emulated processor longest. The shell sees
+// the image alone, where it cannot write, and has what another processor can
+// give it while the machine is being made; the function that is returned waits
+// for its end.
 //
 // An image without a shell has nothing to rehearse.
-func rehearse() {
+func rehearse(image string) func() {
+	for _, argv := range [][]string{
+		{"/bin/bash", "--noprofile", "--norc", "-c", ":"}, {"/bin/sh", "-c", ":"},
+	} {
+		if end := begin(image, argv...); end != nil {
+			return end
+		}
+	}
+	return func() {}
+}
+
+// glanceAtFiles reads what a shell reads when it begins. It runs none of the
+// image's own scripts, for these may do anything, and once for all.
+func glanceAtFiles() {
 	for _, pattern := range []string{
 		"/etc/passwd", "/etc/group", "/etc/profile", "/etc/profile.d/*", "/etc/bash.bashrc",
 		"/root/.bash*", "/root/.profile", "/home/*/.bash*", "/home/*/.profile",
@@ -29,9 +43,6 @@ func rehearse() {
 		for _, path := range paths {
 			glance(path)
 		}
-	}
-	if !runs("/bin/bash", "--noprofile", "--norc", "-c", ":") {
-		runs("/bin/sh", "-c", ":")
 	}
 }
 
@@ -54,17 +65,21 @@ func practise() {
 	debug.FreeOSMemory()
 }
 
-// runs says whether a program runs and succeeds. What it leaves behind is ended.
-func runs(argv ...string) bool {
+// begin starts a program in an image; what it returns waits for the end, and ends
+// what the program leaves behind. It returns nil if there is no such program.
+func begin(image string, argv ...string) func() {
 	process, err := os.StartProcess(argv[0], argv, &os.ProcAttr{
-		Dir: "/", Env: []string{"PATH=/usr/bin:/bin", "LANG=C.UTF-8"}, Sys: &syscall.SysProcAttr{Setsid: true},
+		Dir: "/", Env: []string{"PATH=/usr/bin:/bin", "LANG=C.UTF-8"},
+		Sys: &syscall.SysProcAttr{Setsid: true, Chroot: image},
 	})
 	if err != nil {
-		return false
+		return nil
 	}
 	kill := func() { _ = syscall.Kill(-process.Pid, syscall.SIGKILL) }
-	defer time.AfterFunc(rehearsal, kill).Stop()
-	state, err := process.Wait()
-	kill()
-	return err == nil && state.Success()
+	limit := time.AfterFunc(rehearsal, kill)
+	return func() {
+		_, _ = process.Wait()
+		limit.Stop()
+		kill()
+	}
 }

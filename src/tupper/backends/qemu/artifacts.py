@@ -72,9 +72,11 @@ def probe_guest(artifacts: Artifacts, accel: Accel) -> Guest:
 def _guest(artifacts: Artifacts, accel: Accel, first: Path, *words: str) -> Guest:
     emulated = accel is Accel.TCG
     tsc_khz = artifacts.tsc_khz if emulated else 0
+    kernel = artifacts.kernel
+    parameters = guest.command_line(emulated=emulated, tsc_khz=tsc_khz, hz=kernel.hz)
     return Guest(
-        kernel=artifacts.kernel.path,
+        kernel=kernel.path,
         initramfs=first,
-        parameters=" ".join([guest.command_line(emulated=emulated, tsc_khz=tsc_khz), *words]),
-        machine=tuple(guest.machine_arguments(artifacts.kernel)),
+        parameters=" ".join([parameters, *words]),
+        machine=tuple(guest.machine_arguments(kernel)),
     )

@@ -35,7 +35,9 @@ def machine_arguments(kernel: Kernel, *, machine: str = platform.machine()) -> l
 _EMULATED = ("norandmaps", "mitigations=off")
 
 
-def command_line(*, emulated: bool, tsc_khz: int = 0, machine: str = platform.machine()) -> str:
+def command_line(
+    *, emulated: bool, tsc_khz: int = 0, hz: int = 0, machine: str = platform.machine()
+) -> str:
     """The parameters of every guest's kernel.
 
     Args:
@@ -43,6 +45,7 @@ def command_line(*, emulated: bool, tsc_khz: int = 0, machine: str = platform.ma
         tsc_khz: the speed of the host's time stamp counter; 0 if it is not known. A kernel with
             ACPI has no other clock under emulation, and measures it wrongly, or hangs, on a
             busy host.
+        hz: timer ticks of the kernel in a second; 0 if that is not known.
         machine: as ``uname -m``.
 
     Source: Linux, ``Documentation/admin-guide/kernel-parameters.txt``.
@@ -55,6 +58,9 @@ def command_line(*, emulated: bool, tsc_khz: int = 0, machine: str = platform.ma
     if tsc_khz:
         # The kernel would check it against timer ticks, which a busy host delivers late.
         words += [f"tsc_early_khz={tsc_khz}", "tsc=reliable"]
+        if hz:
+            # Each further processor would measure for 130 ms what follows from the two.
+            words.append(f"lpj={tsc_khz * 1000 // hz}")
     return " ".join(words)
 
 

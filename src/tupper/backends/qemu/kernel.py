@@ -32,6 +32,8 @@ from tupper.core.paths import make_private
 Progress = Callable[[str], None]
 MINIMAL, STOCK = "minimal", "stock"
 _RECORD = "kernel.json"
+# Timer ticks a second, as our configuration and Debian's have it (CONFIG_HZ).
+_HZ = {MINIMAL: 100, STOCK: 250}
 # The name of virtio-mmio's own parameter, which only kernels have that can be told of devices.
 _COMMAND_LINE_DEVICES = b"virtio_mmio.device"
 
@@ -69,6 +71,11 @@ class Kernel:
     source: str
     digest: str
     acpi: bool
+
+    @property
+    def hz(self) -> int:
+        """How many timer ticks it has in a second; 0 if that is not known."""
+        return _HZ.get(self.path.parent.name.partition("-")[0], 0)
 
 
 async def find(home: Path, options: Choice) -> Kernel:

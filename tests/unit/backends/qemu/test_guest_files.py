@@ -74,6 +74,9 @@ def test_the_machine_depends_on_the_kernel(tmp_path):
 def test_the_parameters_depend_on_what_runs_it():
     emulated = guest.command_line(emulated=True, tsc_khz=2000, machine="x86_64").split()
     assert {"tsc_early_khz=2000", "norandmaps", "mitigations=off"} <= set(emulated)
+    assert not any(word.startswith("lpj=") for word in emulated)
+    timed = guest.command_line(emulated=True, tsc_khz=2_600_000, hz=250, machine="x86_64").split()
+    assert "lpj=10400000" in timed
     real = guest.command_line(emulated=False, machine="x86_64")
     assert not any(word in real for word in ("tsc", "norandmaps", "mitigations"))
     other = guest.command_line(emulated=True, tsc_khz=2000, machine="aarch64").split()

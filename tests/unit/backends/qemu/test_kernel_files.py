@@ -175,6 +175,8 @@ async def test_kernels_are_kept_and_found(tmp_path, modules):
     assert await kernel.find(tmp_path, Choice()) == built
     assert await kernel.find(tmp_path, Choice("stock")) == stock
     assert not built.acpi
+    assert f"CONFIG_HZ_{built.hz}=y\n" in minimal.configuration("x86_64")
+    assert stock.hz == 250  # Debian's
     again = kernel.keep(tmp_path, "stock-1", bzimage(zstd.compress(ELF)), chosen, source="another")
     assert again.digest == stock.digest
     assert again.source == "another"
@@ -195,6 +197,7 @@ async def test_a_kernel_of_the_user(tmp_path, modules):
     found = await kernel.find(tmp_path, Choice(str(own), str(modules)))
     assert len(found.modules) == len(choose_modules(modules))
     assert found.source == str(own)
+    assert not found.hz
     assert await kernel.find(tmp_path, Choice(str(own), str(modules))) == found
     with pytest.raises(InvalidArgument, match="no directory"):
         await kernel.find(tmp_path, Choice(str(own), str(tmp_path / "none")))
