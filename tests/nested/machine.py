@@ -34,7 +34,7 @@ def command_line(image, seen):
     parameters += [f"nested.share={one.tag},{one.target},{one.how}" for one in seen]
     return [
         *("qemu-system-x86_64", "-name", "nested", "-nodefaults", "-no-user-config"),
-        *("-machine", "q35", "-accel", f"tcg,thread=single,tb-size={_TRANSLATIONS_MIB}"),
+        *("-machine", "q35,hpet=off", "-accel", f"tcg,thread=single,tb-size={_TRANSLATIONS_MIB}"),
         *("-icount", "shift=0,sleep=on", "-cpu", "EPYC,+svm,+npt"),
         *("-smp", "1", "-m", f"{_MEMORY_MIB}M", "-display", "none", "-no-reboot"),
         *("-serial", "stdio", "-kernel", str(image.kernel), "-initrd", str(image.first)),
