@@ -197,6 +197,21 @@ class Attachment:
 
 
 @dataclass(frozen=True, slots=True)
+class Layer:
+    """What a build's machine writes to: a new directory on top of others, instead of a disk.
+
+    The backend stacks them (:func:`tupper.core.overlay.stack`) in the machine's own namespaces.
+
+    Args:
+        place: a directory of ours that is empty.
+        below: directories, the lowest first.
+    """
+
+    place: Path
+    below: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MachinePlan:
     """All that a backend needs to start a machine; finished and frozen.
 
@@ -208,7 +223,7 @@ class MachinePlan:
         rootfs: the lower directory.
         disk_image: a sparse file of ``disk_mib`` holding an ext4 filesystem for all that the
             guest writes; None means that the guest writes straight into ``rootfs.path`` (template
-            builds only; the engine has mounted an overlay there).
+            builds only).
         disk_mib: size of the writable layer.
         attachment: the network; None for a machine without any.
         mounts: host directories.
@@ -223,6 +238,7 @@ class MachinePlan:
         options: ``backend_options`` of the user, checked by the backend.
         cold: for a restore: what ran in the saved machine is ended before it goes on, and the guest
             is told that it has booted.
+        layer: for a build: what the backend stacks so that it is seen at ``rootfs.path``.
     """
 
     sandbox_id: str
@@ -242,6 +258,7 @@ class MachinePlan:
     etc_files: Mapping[str, str] = field(default_factory=dict[str, str])
     options: Mapping[str, object] = field(default_factory=dict[str, object])
     cold: bool = False
+    layer: Layer | None = None
 
 
 @dataclass(frozen=True, slots=True)

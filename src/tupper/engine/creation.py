@@ -21,6 +21,7 @@ from tupper.core.backend import (
     Attachment,
     Backend,
     Capability,
+    Layer,
     Machine,
     MachinePlan,
     Probe,
@@ -64,6 +65,7 @@ class Creation:
         request: what it shall be.
         ground: for a build: the root filesystem that it writes straight into, instead of one from
             the store and a disk of its own.
+        layer: for a build: what makes its root filesystem.
     """
 
     done = "sandbox.running"
@@ -75,6 +77,7 @@ class Creation:
         request: CreateRequest,
         *,
         ground: Rootfs | None = None,
+        layer: Layer | None = None,
     ) -> None:
         self._context = context
         self._sandbox = sandbox
@@ -82,6 +85,7 @@ class Creation:
         self._attachment: Attachment | None = None
         self._rootfs = ground
         self._is_build = ground is not None
+        self._layer = layer
         self._added = ""
         self._bundle = ""
 
@@ -239,6 +243,7 @@ class Creation:
             agent_config=self._agent_config(self._rootfs, hostname),
             etc_files=files,
             options=self._request.backend_options,
+            layer=self._layer,
         )
 
     def _agent_config(self, rootfs: Rootfs, hostname: str) -> dict[str, object]:

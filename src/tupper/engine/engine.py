@@ -8,14 +8,15 @@ them over. Methods may be called from any task of the loop that opened it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import itertools
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from tupper.core import userns
 from tupper.core.backend import Probe
 from tupper.core.errors import (
     Conflict,
@@ -70,7 +71,8 @@ def _find_parts(paths: Paths, settings: Settings, engine_id: str) -> Parts:
 
 def _remove_layers(directory: Path) -> None:
     for layer in directory.glob("*"):
-        shutil.rmtree(layer, ignore_errors=True)
+        with contextlib.suppress(OSError, TupperError):
+            userns.remove_tree(layer)
 
 
 class Engine(Lives):

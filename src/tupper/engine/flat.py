@@ -9,31 +9,39 @@ overlay itself.
 Trees and layers were written by guests. Every step is on a descriptor of the directory before it,
 and no link is followed.
 
-Source: Documentation/filesystems/overlayfs.rst, "whiteouts and opaque directories"; link(2).
+The work is done by a child, ``python -P -m tupper.engine.flat``: it has a mount namespace of its
+own, so that what it mounts goes with it, and an ordinary user's is in a user namespace, where
+files belong to their owners.
+
+**Shape**: a JSON object on the child's standard input, ``{"lowers", "stage"}``; its exit status is
+not 0 if it failed, and standard error says why. Standard output says why it took the slow way.
+
+Source: Documentation/filesystems/overlayfs.rst, "whiteouts and opaque directories"; link(2);
+unshare(1).
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import errno
+import json
 import os
 import shutil
 import stat
+import sys
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
-from tupper.core.errors import ProgramFailed
+from tupper.core import overlay, userns
+from tupper.core.errors import OutOfDisk, ProgramFailed
 from tupper.core.log import event
-from tupper.core.process import run
-from tupper.engine.mounts import copy_stack
+from tupper.core.process import minimal_env, run, run_sync, same_code
 
 _COPY_S = 1800.0
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DEEPEST = 200
-_OPAQUE = "trusted.overlay.opaque"
-_OWN = "trusted.overlay."
 # Only of use to the overlay itself; not among them: redirect, metacopy, whiteout.
-_EXPLAINED = frozenset(_OWN + name for name in ("opaque", "impure", "origin", "uuid", "nlink"))
+_EXPLAINED = frozenset({"opaque", "impure", "origin", "uuid", "nlink"})
 
 
 class _CannotLinkError(Exception):
@@ -41,19 +49,61 @@ class _CannotLinkError(Exception):
 
 
 async def flatten(lowers: Sequence[Path], stage: Path) -> Path:
-    """Make one tree of what a stack shows, ``stage / "rootfs"``."""
+    """Make one tree of what a stack shows, ``stage / "rootfs"``.
+
+    Raises:
+        OutOfDisk: there is no room.
+        ProgramFailed: with what the kernel said.
+    """
+    argv = [*userns.in_own_mounts(), sys.executable, "-P", "-m", "tupper.engine.flat"]
+    job = json.dumps({"lowers": [str(lower) for lower in lowers], "stage": str(stage)}).encode()
+    try:
+        done = await run(argv, timeout_s=2 * _COPY_S, stdin=job, env=minimal_env(**same_code()))
+    except ProgramFailed as error:
+        if os.strerror(errno.ENOSPC) in error.output:
+            raise OutOfDisk("there is no room for the root filesystem of this build") from error
+        raise
+    if done.text:
+        event("build.copies", reason=done.text)
+    return stage / "rootfs"
+
+
+def main() -> None:
+    """Do what standard input asks for."""
+    job = json.load(sys.stdin)
+    try:
+        make_flat([Path(lower) for lower in job["lowers"]], Path(job["stage"]))
+    except (OSError, ProgramFailed) as error:
+        sys.exit(str(error))
+
+
+def make_flat(lowers: Sequence[Path], stage: Path) -> Path:
+    """What :func:`flatten` does, here. Blocks."""
     tree = stage / "rootfs"
+    tree.mkdir(mode=0o755)
     try:
         argv = ["cp", "-a", "--link", f"{lowers[0]}/.", str(tree)]
-        tree.mkdir(mode=0o755)
-        await run(argv, timeout_s=_COPY_S)
+        run_sync(argv, timeout_s=_COPY_S)
         for layer in lowers[1:]:
-            await asyncio.to_thread(_merge_layer, layer, tree)
+            _merge_layer(layer, tree)
     except (_CannotLinkError, OSError, RecursionError, ProgramFailed) as error:
-        event("build.copies", reason=type(error).__name__)
-        await asyncio.to_thread(shutil.rmtree, tree, ignore_errors=True)
-        return await copy_stack(lowers, stage)
+        print(type(error).__name__)  # noqa: T201 - this is the protocol
+        shutil.rmtree(tree)
+        _copy_stack(lowers, stage)
     return tree
+
+
+def _copy_stack(lowers: Sequence[Path], stage: Path) -> None:
+    """Copy what a stack shows.
+
+    ``cp`` reads through the overlay, so removed files and replaced directories need no thought of
+    ours, and it follows no link.
+    """
+    place, tree = stage / "stack", stage / "rootfs"
+    place.mkdir(mode=0o700)
+    tree.mkdir(mode=0o755)
+    merged = overlay.stack(place, lowers)
+    run_sync(["cp", "-a", "--reflink=auto", f"{merged}/.", str(tree)], timeout_s=_COPY_S)
 
 
 def _merge_layer(layer: Path, tree: Path) -> None:
@@ -74,11 +124,12 @@ def _merge(source: int, target: int, depth: int) -> None:
     """Lay a directory of a layer over the one in the tree."""
     if depth > _DEEPEST:
         raise _CannotLinkError
-    marks = {name for name in os.listxattr(source) if name.startswith(_OWN)}
+    own = overlay.own_attributes()
+    marks = {name[len(own) :] for name in os.listxattr(source) if name.startswith(own)}
     if not marks <= _EXPLAINED:
         raise _CannotLinkError
-    if _OPAQUE in marks:
-        if os.getxattr(source, _OPAQUE) != b"y":
+    if "opaque" in marks:
+        if os.getxattr(source, f"{own}opaque") != b"y":
             raise _CannotLinkError
         for name in os.listdir(target):
             _remove(name, target)
@@ -121,9 +172,14 @@ def _copy_facts(source: int, target: int) -> None:
     status = os.fstat(source)
     os.fchown(target, status.st_uid, status.st_gid)
     os.fchmod(target, stat.S_IMODE(status.st_mode))
-    wanted = {name for name in os.listxattr(source) if not name.startswith(_OWN)}
+    own = overlay.own_attributes()
+    wanted = {name for name in os.listxattr(source) if not name.startswith(own)}
     for name in set(os.listxattr(target)) - wanted:
         os.removexattr(target, name)
     for name in wanted:
         os.setxattr(target, name, os.getxattr(source, name))
     os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+if __name__ == "__main__":
+    main()

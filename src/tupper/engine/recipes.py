@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import tempfile
+import asyncio
+import secrets
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
 from tupper.core.backend import ImageConfig, Rootfs
 from tupper.core.errors import TemplateError
 from tupper.engine.context import Context
+from tupper.engine.creation import remove_tree
 from tupper.engine.flat import flatten
-from tupper.engine.mounts import unmount_below
-from tupper.engine.workshop import build_directory, open_workshop
+from tupper.engine.workshop import build_directory, files_of, open_workshop
 from tupper.images import Progress, ProgressEvent
 from tupper.images.recipe import Recipe
 
@@ -50,8 +51,10 @@ async def build_recipe(
     if recipe.packages:
         commands.insert(0, f"{_INSTALL} {' '.join(recipe.packages)} && {_CLEAN}")
     build_directory(context).mkdir(mode=0o700, parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="tmp-", dir=build_directory(context)) as place:
-        layer = Path(place) / "layer"
+    place = build_directory(context) / f"tmp-{secrets.token_hex(8)}"
+    place.mkdir(mode=0o700)
+    try:
+        layer = place / "layer"
         async with open_workshop(context, [base.path], base.config, layer) as workshop:
             await workshop.upload("/", _once(recipe.tar({})), user="root")
             for command in commands:
@@ -65,10 +68,9 @@ async def build_recipe(
                 )
                 if status:
                     raise TemplateError(f"template {recipe.name}: exit status {status}: {command}")
-        try:
-            await flatten([base.path, layer], stage)
-        finally:
-            await unmount_below(stage)
+        await flatten([base.path, files_of(layer)], stage)
+    finally:
+        await asyncio.shield(remove_tree(place))
     return recipe.config
 
 

@@ -18,7 +18,7 @@ from tupper.core.errors import InvalidArgument, PermissionDenied, TemplateNotFou
 from tupper.engine.context import Context
 from tupper.engine.flat import flatten
 from tupper.engine.inside import Inside
-from tupper.engine.workshop import build_directory, open_workshop
+from tupper.engine.workshop import build_directory, files_of, open_workshop
 from tupper.images import ProgressEvent
 from tupper.images.catalog import render_reference
 from tupper.protocol.dockerfile import DEFAULT_SHELL
@@ -27,7 +27,7 @@ from tupper.protocol.reference import names_host_files
 
 Log = Callable[[str], None]
 CheckUse = Callable[[str], None]
-_VERSION = "build 1"
+_VERSION = "build 2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +125,14 @@ class Layers:
         async with self._context.parts.images.only_one(f"layer {key}"):
             if force and layer.exists():
                 layer.rename(layer.with_name(f"tmp-old-{key[:16]}"))
-            if layer.is_dir():
+            if files_of(layer).is_dir():
                 self._log("unchanged")
             else:
                 async with open_workshop(
                     self._context, stack.layers, stack.config, layer
                 ) as workshop:
                     await work(workshop)
-        return replace(stack, key=key, layers=(*stack.layers, layer))
+        return replace(stack, key=key, layers=(*stack.layers, files_of(layer)))
 
     async def store(self, stack: Stack, name: str, tag: str = DEFAULT_TAG) -> Rootfs:
         """Copy a stack into one tree in the image store, for a template's name and tag."""

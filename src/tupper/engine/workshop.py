@@ -10,28 +10,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import shutil
 import time
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
-from tupper.core.backend import ImageConfig, Rootfs
+from tupper.core import overlay
+from tupper.core.backend import ImageConfig, Layer, Rootfs
 from tupper.core.errors import TupperError
 from tupper.core.ids import new_sandbox_id, new_token
 from tupper.core.lifecycle import EndReason, ExitReason, State
 from tupper.core.sandbox import CreateRequest, SandboxRecord
 from tupper.core.version import VERSION
 from tupper.engine.context import Context
-from tupper.engine.creation import Creation
+from tupper.engine.creation import Creation, remove_tree
 from tupper.engine.ending import begin_end
 from tupper.engine.inside import Inside
-from tupper.engine.mounts import mount_overlay, unmount_below
 from tupper.engine.request import decide_limits
 from tupper.engine.sandbox import Sandbox
 
 _STOP_S = 15.0
-_KEPT = ".tupper-build"
 
 
 @contextlib.asynccontextmanager
@@ -50,43 +47,26 @@ async def open_workshop(
     place = build_directory(context) / f"tmp-{sandbox_id}"
     place.mkdir(mode=0o700, parents=True)
     try:
-        merged = await mount_overlay(place, lowers)
-        _keep_tmp(merged)
         sandbox = _reserve(context, sandbox_id)
         try:
-            ground = Rootfs("", merged, config)
+            ground = Rootfs("", overlay.merged(place), config)
+            layer = Layer(place, tuple(lowers))
             request = CreateRequest(timeout_s=None)
-            await Creation(context, sandbox, request, ground=ground).run()
+            await Creation(context, sandbox, request, ground=ground, layer=layer).run()
             yield Inside(context, sandbox)
             await _write_back(sandbox)
         finally:
             await asyncio.shield(_end(context, sandbox))
-        await unmount_below(place)
-        _keep_tmp(place / "upper", undo=True)
+        overlay.keep_tmp(files_of(place / "layer"), undo=True)
         if keep_at is not None:
-            (place / "upper").rename(keep_at)
+            (place / "layer").rename(keep_at)
     finally:
-        await asyncio.shield(_clear(place))
+        await asyncio.shield(remove_tree(place))
 
 
-def _keep_tmp(root: Path, *, undo: bool = False) -> None:
-    """Put a directory into /tmp, or take it away again.
-
-    gVisor lays a file system in memory over a /tmp that is empty, and a build's files there would
-    be gone after its step. The tree may be hostile: no link in it is followed.
-    """
-    flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    with contextlib.suppress(OSError):
-        top = os.open(root, flags)
-        try:
-            tmp = os.open("tmp", flags, dir_fd=top)
-            try:
-                change = os.rmdir if undo else os.mkdir
-                change(_KEPT, dir_fd=tmp)
-            finally:
-                os.close(tmp)
-        finally:
-            os.close(top)
+def files_of(layer: Path) -> Path:
+    """The directory that is stacked, of a layer that was kept."""
+    return layer / overlay.FILES
 
 
 def build_directory(context: Context) -> Path:
@@ -130,8 +110,3 @@ async def _end(context: Context, sandbox: Sandbox) -> None:
         await task
     context.sandboxes.pop(sandbox.id, None)
     await context.store.forget(sandbox.id)
-
-
-async def _clear(place: Path) -> None:
-    await unmount_below(place)
-    await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)

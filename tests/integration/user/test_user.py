@@ -95,12 +95,8 @@ def test_sandboxes_through_the_sdk(world):
     run_tests(world, "as_user_sdk.py")
 
 
-def test_builds_say_what_they_lack(world):
-    recipe = world.home / "Dockerfile"
-    recipe.write_text("FROM minimal\nRUN true\n")
-    said = tupper(world, "template", "build", "x", "--file", recipe, check=False)
-    assert said.returncode
-    assert "root" in said.stderr
+def test_builds_of_templates(world):
+    run_tests(world, "as_user_builds.py")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ from pathlib import Path
 from tupper.backends.gvisor.barrier import skip_registration
 from tupper.backends.gvisor.bundle import Layout
 from tupper.backends.gvisor.options import Platform
-from tupper.core import kernel
+from tupper.core import kernel, overlay
+from tupper.core.backend import Layer
 from tupper.core.process import minimal_env, run_sync
 from tupper.core.restraint import restrain
 
@@ -47,6 +48,7 @@ class Launch:
             guest's kernel finds them.
         is_restrained: the guest may write to others, but leave no program there that takes its
             owner's or group's rights.
+        layer: what to stack so that the guest writes into it; None where there is nothing to.
     """
 
     argv: Sequence[str]
@@ -57,6 +59,7 @@ class Launch:
     platform: Platform
     read_only: Sequence[tuple[Path, Path]] = ()
     is_restrained: bool = False
+    layer: Layer | None = None
 
 
 def launch(what: Launch, disk: Callable[[], Path] | None) -> None:
@@ -107,6 +110,8 @@ def _mount_root(what: Launch, *, read_only: bool) -> None:
         kernel.bind(what.lower, layout.lower, read_only=read_only)
         os.chdir(layout.base)  # this thread's alone; short names need no escaping
         kernel.mount("overlay", "root", "overlay", flags=kernel.MS_RDONLY, data=_OVERLAY_OPTIONS)
+    if what.layer is not None:
+        overlay.keep_tmp(overlay.stack(what.layer.place, what.layer.below))
 
 
 def protect(directories: Sequence[tuple[Path, Path]]) -> None:

@@ -90,6 +90,7 @@ def prepare(
             (mount.host_path, place) for mount, place in sources(plan, layout) if mount.read_only
         ],
         is_restrained=any(not mount.read_only for mount in plan.mounts),
+        layer=plan.layer,
     )
 
 
