@@ -122,8 +122,7 @@ USER root
 RUN mkdir -p {outside} && ln -s {outside} /target && ln -s ../../../../../../../..{outside} /up
 COPY src/a.txt /target/precious
 COPY src/a.txt /up/precious
-RUN rm -rf /tmp && ln -s {outside} /tmp
-RUN rm -rf /target /up && mknod /null c 1 3; mknod /nothing c 0 0; true
+RUN rm -rf /target /up && mknod /null c 1 3; mknod /nothing c 0 0; rm -rf /tmp && ln -s {outside} /tmp
 """
     build(context, text, "hostile")
     assert [(path.name, path.read_text()) for path in outside.iterdir()] == [
