@@ -12,7 +12,7 @@ from tupper.backends.gvisor.barrier import render_filter
 PROGRAM = """
 import ctypes, json, os
 from tupper.backends.gvisor import barrier
-number = barrier._NUMBERS[os.uname().machine][1]
+number = barrier._NUMBERS[os.uname().machine]
 libc = ctypes.CDLL(None, use_errno=True)
 def membarrier(command):
     ctypes.set_errno(0)
