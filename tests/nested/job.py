@@ -12,6 +12,7 @@ SHORT = [INSIDE / "test_probe.py", INSIDE / "test_machine.py"]
 WHOLE = [INSIDE]
 # By the host's clock; a host under load gives it a tenth of a processor.
 SHORT_S, WHOLE_S = 1500, 7200
+_MACHINES = 4
 
 
 def short():
@@ -28,6 +29,15 @@ def run(tests, timeout_s):
     """Run them. ``junit`` is their report; without one, ``said`` is all that there is."""
     if reason := why_not():
         return {"skipped": reason}
+    for _ in range(_MACHINES):
+        try:
+            return _run_once(tests, timeout_s)
+        except machine.StoodStill:
+            print("nested: the emulator stood still; another machine does it all again")
+    return {"said": f"the emulator stood still in {_MACHINES} of {_MACHINES} machines", "junit": ""}
+
+
+def _run_once(tests, timeout_s):
     with tempfile.TemporaryDirectory(prefix="tn-", dir="/tmp") as name:
         results = Path(name)
         try:

@@ -17,17 +17,23 @@ import time
 from pathlib import Path
 
 from nested.image import INSIDE, links, shares
+from nested.watch import Watch
 
 _MEMORY_MIB = 3072
 _TRANSLATIONS_MIB = 512
 
 
-def command_line(image, seen):
+class StoodStill(Exception):
+    """The emulator went round without executing anything."""
+
+
+def command_line(image, seen, monitor):
     """The words that start it.
 
     Args:
         image: what boots.
         seen: directories of the host.
+        monitor: a socket for questions.
     """
     parameters = ["console=ttyS0", "quiet", "loglevel=1", "panic=-1"]
     parameters += [f"nested.link={name},{target}" for name, target in links()]
@@ -37,6 +43,7 @@ def command_line(image, seen):
         *("-machine", "q35,hpet=off", "-accel", f"tcg,thread=single,tb-size={_TRANSLATIONS_MIB}"),
         *("-icount", "shift=0,sleep=on", "-cpu", "EPYC,+svm,+npt"),
         *("-smp", "1", "-m", f"{_MEMORY_MIB}M", "-display", "none", "-no-reboot"),
+        *("-monitor", f"unix:{monitor},server=on,wait=off"),
         *("-serial", "stdio", "-kernel", str(image.kernel), "-initrd", str(image.first)),
         *("-append", " ".join(parameters)),
         *(word for one in seen for word in _share(one)),
@@ -58,9 +65,12 @@ def run(image, results, script, *, timeout_s):
         results: a directory for what the script leaves in ``INSIDE / "results"``.
         script: for ``/bin/sh``.
         timeout_s: for all of it, by the host's clock.
+
+    Raises:
+        StoodStill: so it did, and was ended.
     """
     (results / "job").write_text(script)
-    argv = command_line(image, shares(image, results))
+    argv = command_line(image, shares(image, results), results / "monitor")
     began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     with (results / "qemu").open("wb") as errors:
         machine = subprocess.Popen(
@@ -74,6 +84,7 @@ def run(image, results, script, *, timeout_s):
         )
     limit = threading.Timer(timeout_s, machine.kill)
     limit.start()
+    watch = Watch(machine, results / "monitor")
     said = []
     try:
         for line in machine.stdout:
@@ -83,12 +94,15 @@ def run(image, results, script, *, timeout_s):
         machine.wait()
     finally:
         limit.cancel()
+        watch.end()
         machine.kill()
         machine.wait()
         machine.stdout.close()
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     processor_s = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
     print(f"nested: {time.monotonic() - began:.0f} s here, {processor_s:.0f} s of a processor")
+    if watch.stood_still:
+        raise StoodStill
     return "".join(said)
 
 

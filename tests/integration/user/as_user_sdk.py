@@ -205,7 +205,8 @@ def test_mounts_of_host_directories(tmp_path, backend):
         "minimal", timeout=300, memory=256, disk=256, mounts=place, backend=backend
     ) as guest:
         assert out(guest, "cat /data/given; echo theirs >/data/made", user="root") == "mine"
-        out(guest, "cd /data; for m in 4755 2755; do cp /bin/busybox $m; chmod $m $m; done; true")
+        bits = "cd /data; for m in 4755 2755; do cp /bin/busybox $m; chmod $m $m; done; true"
+        out(guest, bits, user="root")
     assert [oct(p.stat().st_mode & 0o6000) for p in tmp_path.iterdir()] == ["0o0"] * 4
     assert (tmp_path / "made").read_text() == "theirs\n"
     assert (tmp_path / "made").stat().st_uid == os.getuid()
