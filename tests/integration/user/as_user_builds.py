@@ -27,8 +27,8 @@ COPY --chown=1234:77 --chmod=640 src/a.txt /app/owned
 RUN cp /bin/busybox /opt/suid && chmod 4755 /opt/suid && mkdir -m 2770 /opt/shared \
  && chown 77:1234 /opt/shared && ln /opt/a /opt/hard && chown 1000:1000 /opt/old && chmod 711 /tmp
 RUN rm /opt/gone && rm -r /opt/old && mkdir /opt/old && echo new >/opt/old/new && rm -r /app/src/sub
-WORKDIR /work/here
-RUN echo "$GREETING" >said && chown -R user /work
+WORKDIR /job/here
+RUN echo "$GREETING" >said && chown -R user /job
 USER user
 """
 LOOK = (
@@ -36,7 +36,7 @@ LOOK = (
     "/tmp; ls /opt /opt/old /app/src; [ /opt/a -ef /opt/hard ] && echo same; cat /app/src/a.txt"
 )
 SEEN = [
-    *("user", "/work/here", "hello there", "hello there"),
+    *("user", "/job/here", "hello there", "hello there"),
     *("4755 0:0", "2770 77:1234", "640 1234:77", "711 0:0"),
     *("/app/src:", "a.txt", "", "/opt:", "a", "hard", "old", "shared", "suid", ""),
     *("/opt/old:", "new", "same", "A"),
