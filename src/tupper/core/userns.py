@@ -21,7 +21,7 @@ from tupper.core.process import minimal_env, run, run_sync
 # Puts a program into a user namespace where it is root, with the user's subordinate ids.
 AS_ROOT = ("unshare", "--user", "--map-root-user", "--map-auto", "--")
 # A mount namespace too, whose mounts go with it and are seen nowhere else.
-_OWN_MOUNTS = ("--mount", "--propagation", "private", "--")
+OWN_MOUNTS = ("--mount", "--propagation", "private", "--")
 _TIMEOUT_S = 30.0
 _REMOVE_TIMEOUT_S = 600.0
 _RANGE = 65536
@@ -52,7 +52,7 @@ class Obstacle:
 
 def in_own_mounts() -> tuple[str, ...]:
     """What runs a program in a mount namespace of its own, as root; an ordinary user as mapped."""
-    return ("unshare", *_OWN_MOUNTS) if os.geteuid() == 0 else (*AS_ROOT[:-1], *_OWN_MOUNTS)
+    return ("unshare", *OWN_MOUNTS) if os.geteuid() == 0 else (*AS_ROOT[:-1], *OWN_MOUNTS)
 
 
 async def find_obstacle() -> Obstacle | None:

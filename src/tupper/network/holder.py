@@ -38,7 +38,7 @@ from tupper.core.errors import (
 )
 from tupper.core.liveness import is_alive, kill_and_wait, start_ticks
 from tupper.core.paths import make_private
-from tupper.core.userns import find_obstacle
+from tupper.core.userns import OWN_MOUNTS, find_obstacle
 from tupper.network import ruleset
 from tupper.network.policy import HOST_NAMES, Network, Policy, check_id, check_policy
 from tupper.network.resolvers import find_resolvers, is_loopback
@@ -192,7 +192,7 @@ class Holders(Network):
     async def _hold(self, sandbox_id: str, join: Sequence[str]) -> int:
         """Start a process that sits in new namespaces; returns once it does."""
         user = [] if join else ["-U", "--map-root-user", "--map-auto"]
-        argv = [*join, "unshare", *user, "--net", "--mount", "--propagation", "private", "--"]
+        argv = [*join, "unshare", *user, "--net", *OWN_MOUNTS]
         env = process.minimal_env(**{_MARK: self._mark(sandbox_id)})
         holder = process.spawn_detached([*argv, "sleep", "infinity"], env=env)
         self._children[holder.pid] = holder

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 
 import httpcore2
 
 from tupper.core.sockets import connect_socket
-from tupper.sdk._unix_sync import READ_BYTES, select
+from tupper.sdk._unix_sync import READ_BYTES, mapped, select
 
 
 class _Protocol(asyncio.StreamReaderProtocol):
@@ -56,13 +55,13 @@ class _Stream(httpcore2.AsyncNetworkStream):
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """The next bytes; empty at the end."""
-        with _mapped(httpcore2.ReadTimeout, httpcore2.ReadError):
+        with mapped(httpcore2.ReadTimeout, httpcore2.ReadError):
             async with asyncio.timeout(timeout):
                 return await self._reader.read(max(max_bytes, READ_BYTES))
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Send all of it; returns when there is room for more."""
-        with _mapped(httpcore2.WriteTimeout, httpcore2.WriteError):
+        with mapped(httpcore2.WriteTimeout, httpcore2.WriteError):
             self._writer.write(buffer)
             async with asyncio.timeout(timeout):
                 await self._writer.drain()
@@ -77,16 +76,6 @@ class _Stream(httpcore2.AsyncNetworkStream):
         if info == "is_readable":  # also what the loop has not looked at yet
             return self._reader.at_eof() or bool(select([connection], 0.0))
         return connection if info == "socket" else None
-
-
-@contextlib.contextmanager
-def _mapped(timeout: type[Exception], broken: type[Exception]) -> Generator[None]:
-    try:
-        yield
-    except TimeoutError as error:
-        raise timeout(str(error)) from error
-    except OSError as error:
-        raise broken(str(error)) from error
 
 
 class Sockets(httpcore2.AsyncNetworkBackend):
@@ -104,7 +93,7 @@ class Sockets(httpcore2.AsyncNetworkBackend):
     ) -> httpcore2.AsyncNetworkStream:
         """Connect; waits while too many others do."""
         del socket_options
-        with _mapped(httpcore2.ConnectTimeout, httpcore2.ConnectError):
+        with mapped(httpcore2.ConnectTimeout, httpcore2.ConnectError):
             async with asyncio.timeout(timeout):
                 return _Stream(*await _Protocol.open(path))
 

@@ -27,14 +27,14 @@ class _Stream(httpcore2.NetworkStream):
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """The next bytes; empty at the end."""
-        with _mapped(httpcore2.ReadTimeout, httpcore2.ReadError):
+        with mapped(httpcore2.ReadTimeout, httpcore2.ReadError):
             self._socket.settimeout(timeout)
             return self._socket.recv(max(max_bytes, READ_BYTES))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Send all of it; the time limit is one of silence."""
         view = memoryview(buffer)
-        with _mapped(httpcore2.WriteTimeout, httpcore2.WriteError):
+        with mapped(httpcore2.WriteTimeout, httpcore2.WriteError):
             self._socket.settimeout(timeout)
             while view:
                 view = view[self._socket.send(view) :]
@@ -51,7 +51,8 @@ class _Stream(httpcore2.NetworkStream):
 
 
 @contextlib.contextmanager
-def _mapped(timeout: type[Exception], broken: type[Exception]) -> Generator[None]:
+def mapped(timeout: type[Exception], broken: type[Exception]) -> Generator[None]:
+    """Errors of a socket as those that httpcore2 has for what was tried."""
     try:
         yield
     except TimeoutError as error:
@@ -104,13 +105,11 @@ class Sockets(httpcore2.SyncBackend):
         """Connect, or close and fail."""
         del socket_options
         connection = socket.socket(socket.AF_UNIX)
-        try:
-            connection.settimeout(timeout)
-            _connect(connection, path, timeout)
-        except TimeoutError as error:
-            connection.close()
-            raise httpcore2.ConnectTimeout(str(error)) from error
-        except OSError as error:
-            connection.close()
-            raise httpcore2.ConnectError(str(error)) from error
+        with mapped(httpcore2.ConnectTimeout, httpcore2.ConnectError):
+            try:
+                connection.settimeout(timeout)
+                _connect(connection, path, timeout)
+            except BaseException:
+                connection.close()
+                raise
         return _Stream(connection)

@@ -7,7 +7,6 @@ import contextlib
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack
 from typing import TypeVar
 from urllib.parse import unquote
 
@@ -200,7 +199,7 @@ class Owning(StreamingResponse):
     def __init__(
         self,
         body: AsyncIterator[bytes],
-        owned: AsyncExitStack,
+        owned: contextlib.AsyncExitStack,
         headers: Mapping[str, str],
         media_type: str | None = None,
     ) -> None:

@@ -1,17 +1,14 @@
 """An ordinary user's builds of templates; run as that user by ``test_user.py``."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from background import kill_background
 from tupper import AsyncTemplate, Sandbox, Template
-from tupper.core.liveness import start_ticks
 from tupper.core.paths import find_paths
 
 DOCKERFILE = """
@@ -139,15 +136,9 @@ def test_a_build_that_is_killed_leaves_nothing(context):
         text=True,
     )  # fmt: skip
     assert any(line.strip() == "started" for line in process.stderr)
-    pid = int((find_paths().runtime / "pid").read_text())
-    ticks = start_ticks(pid)
-    os.kill(pid, signal.SIGKILL)
+    kill_background()
     process.stderr.close()
     assert process.wait(60)
-    end = time.monotonic() + 20
-    while start_ticks(pid) == ticks:
-        assert time.monotonic() < end
-        time.sleep(0.01)
     names = [item["name"] for item in json.loads(tupper("template", "list", "--json").stdout)]
     assert "cut" not in names
     assert_nothing_left()

@@ -3,10 +3,8 @@
 Template ``minimal`` (busybox), so that nothing big must be built.
 """
 
-import contextlib
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -19,8 +17,8 @@ from pathlib import Path
 import pytest
 from pip._internal.models.index import PyPI
 
+from background import kill_background
 from tupper import CommandExitException, Sandbox
-from tupper.core.liveness import start_ticks
 from tupper.core.paths import find_paths
 
 _GONE_S = 20.0
@@ -215,15 +213,7 @@ def test_mounts_of_host_directories(tmp_path, backend):
 def test_sandboxes_outlive_the_background_process():
     guest = Sandbox.create("minimal", timeout=300, memory=256, disk=256)
     guest.files.write("/home/user/kept", "kept")
-    pid = int((find_paths().runtime / "pid").read_text())
-    ticks = start_ticks(pid)
-    os.kill(pid, signal.SIGKILL)
-    end = time.monotonic() + 20
-    while start_ticks(pid) == ticks:
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, 0)  # where it was ours
+    kill_background()
     again = Sandbox.connect(guest.sandbox_id)
     assert again.files.read("/home/user/kept") == "kept"
     assert out(again, "echo alive") == "alive"

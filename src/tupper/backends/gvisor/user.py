@@ -24,10 +24,10 @@ from tupper.backends.gvisor.trial import Trial
 from tupper.core.errors import InvalidArgument, MachineFailed
 from tupper.core.liveness import start_ticks
 from tupper.core.process import minimal_env, run_sync, same_code
-from tupper.core.userns import AS_ROOT
+from tupper.core.userns import AS_ROOT, OWN_MOUNTS
 from tupper.protocol.connect import as_object
 
-_NAMESPACES = (*AS_ROOT[:-1], "--net", "--mount", "--propagation", "private", "--")
+_NAMESPACES = (*AS_ROOT[:-1], "--net", *OWN_MOUNTS)
 _TIMEOUT_S = 45.0
 _HOLDER_TIMEOUT_S = 10.0
 _POLL_S = 0.002
